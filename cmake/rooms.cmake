@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+# One folder under src/ is one room is one object library; `outboard` is all rooms together.
+
+# outboard_room(<name> SOURCES <files...> [LINKS <vendor targets...>])
+function(outboard_room name)
+  cmake_parse_arguments(ROOM "" "" "SOURCES;LINKS" ${ARGN})
+  add_library(outboard_${name} OBJECT ${ROOM_SOURCES})
+  target_include_directories(outboard_${name} PRIVATE
+    ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}
+    ${PROJECT_BINARY_DIR}/include)
+  target_link_libraries(outboard_${name} PRIVATE
+    $<BUILD_INTERFACE:outboard_flags> Threads::Threads ${ROOM_LINKS})
+endfunction()
+
+# outboard_test(<name> SOURCES <files...> [LINKS ...] [LABELS ...] [TIMEOUT <s>]): one GoogleTest binary that may
+# see every room's headers.
+function(outboard_test name)
+  cmake_parse_arguments(TEST "" "TIMEOUT" "SOURCES;LINKS;LABELS" ${ARGN})
+  if(NOT TEST_TIMEOUT)
+    set(TEST_TIMEOUT 300)
+  endif()
+  add_executable(${name} ${TEST_SOURCES})
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/tests)
+  target_link_libraries(${name} PRIVATE
+    outboard::outboard outboard_flags GTest::gtest_main Threads::Threads ${TEST_LINKS})
+  add_test(NAME ${name} COMMAND ${name})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${TEST_TIMEOUT} LABELS "${TEST_LABELS}")
+endfunction()

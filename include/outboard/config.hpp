@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Settings: plain structs with defaults. `validate()` throws Error{invalid_config} that names the
+/// field, its value and what is allowed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "outboard/export.hpp"
+#include "outboard/types.hpp"
+
+namespace outboard {
+
+/// Hyper-parameters of decoupled-decay Adam (Loshchilov & Hutter, "Decoupled Weight Decay
+/// Regularization", ICLR 2019). Formula and evaluation order: docs/numerics.md.
+struct OUTBOARD_API AdamW {
+  double lr = 1e-3;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double eps = 1e-8;  ///< added to the bias-corrected root; at least 1e-15
+  double weight_decay = 0.0;
+
+  void validate() const;
+  bool operator==(const AdamW&) const = default;
+};
+
+/// Loss scaling. `dynamic`: doubled after `growth_interval` clean steps, halved by an overflow,
+/// never below `min_scale` nor above `max_scale`; after `give_up_after` overflows in a row step()
+/// throws Error{numerics}. Static: stays at `initial_scale`; an overflow still skips the step.
+struct OUTBOARD_API LossScaling {
+  bool dynamic = true;
+  double initial_scale = 65536.0;  ///< a power of two
+  std::uint32_t growth_interval = 2000;
+  double min_scale = 1.0;
+  double max_scale = 16777216.0;
+  std::uint32_t give_up_after = 100;
+
+  void validate() const;
+};
+
+/// What a step waits for. See docs/architecture.md for the schedules.
+enum class Schedule : std::uint8_t {
+  exact,   ///< updates and uploads hide behind the next forward; waits cover each parameter
+  serial,  ///< step() returns after all updates, then all uploads: for comparison
+};
+
+/// Where the FP32 state of a bucket lives and where it is updated. Never changes a bit of it.
+enum class Placement : std::uint8_t {
+  host,             ///< NUMA-bound host memory, updated by the host's cores
+  device_resident,  ///< device memory (12 more bytes per parameter there), updated by the device
+};
+
+/// The machine the engine runs on, for tests and for containers that hide it.
+struct OUTBOARD_API HostOptions {
+  /// "" discovers the machine; otherwise a made-up one such as "numa:2 core:4 pu:1", whose nodes
+  /// are bound to nothing.
+  std::string synthetic_topology;
+  std::uint32_t threads_per_node = 0;  ///< 0: the physical cores allowed, less `reserve_cores`
+  std::optional<std::uint32_t>
+      reserve_cores;  ///< cores left to the trainer; default 1 beyond 2 cores
+};
+
+enum class LogLevel : std::uint8_t { info, warning, error };
+/// Receives one line without a newline. Called from any thread, never during a step's hot path.
+using LogSink = std::function<void(LogLevel, std::string_view)>;
+
+struct OUTBOARD_API Config {
+  double max_grad_norm = 0.0;  ///< global-norm clipping; 0 or infinity: off
+  LossScaling loss_scaling;
+  std::uint32_t accumulation = 1;  ///< micro-batches the trainer sums into one gradient
+  Schedule schedule = Schedule::exact;
+  Placement placement = Placement::host;
+  std::size_t bucket_bytes = std::size_t{4} << 20;  ///< of 16-bit gradients; at least 8 KiB
+  /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer
+  /// than the buckets: the rest is pageable and reached through a pinned bounce ring.
+  std::optional<std::uint32_t> pinned_slots;
+  bool check_waits =
+      false;  ///< fill stale device weights with NaN at step(), to expose missing waits
+  HostOptions host;
+  LogSink log;  ///< none: silent
+
+  void validate() const;
+};
+
+}  // namespace outboard

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The engine: FP32 optimizer state on the host (or resident on the device), 16-bit weights and
+/// gradients on the device.
+///
+/// One step of a trainer:
+///     for each layer in forward order:  engine.wait(w, stream);  queue forward
+///     for each layer in reverse:        queue backward;  engine.gradient_ready(w, grad, stream)
+///     StepResult r = engine.step();
+///
+/// Calls may come from several threads, except commit(), step(), discard(), synchronize() and
+/// weights_changed(), which must not run at the same time as any other call of the same engine.
+/// A failure that may have left the state half new poisons the engine: every later call throws
+/// Error{poisoned} with the first cause, and only destruction is allowed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "outboard/config.hpp"
+#include "outboard/device.hpp"
+#include "outboard/export.hpp"
+#include "outboard/stats.hpp"
+#include "outboard/types.hpp"
+
+namespace outboard {
+
+/// Describes one parameter. `data` is borrowed device memory of `elems` elements of `dtype`,
+/// written by the engine from commit() until destruction.
+struct ParameterSpec {
+  std::string name;  ///< unique within the engine; shown in every message
+  DType dtype = DType::f16;
+  std::uint64_t elems = 0;  ///< 0 is legal
+  void* data = nullptr;     ///< device address of the weight; null only if elems is 0
+  GroupId group;
+  /// Initial FP32 master weights, `elems` of them, read during commit() and not kept. Empty: the
+  /// masters start as the device's 16-bit weights.
+  std::span<const float> master;
+};
+
+class OUTBOARD_API Engine {
+ public:
+  /// @throws Error{invalid_config} naming the field.
+  explicit Engine(Device device, Config config = {});
+  /// Waits for all work in flight, then releases everything. Never throws.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // --- set-up: before commit() ---------------------------------------------------------------
+
+  /// @throws Error{invalid_config} naming the hyper-parameter.
+  GroupId add_group(const AdamW& settings);
+  /// Registration order is the order of first use in the forward pass: updates and uploads follow
+  /// it. A second name for the same `data`, `elems` and `dtype` (tied weights) returns the first
+  /// one's id; its gradient is then given once, summed.
+  /// @throws Error{invalid_argument} naming the parameter and the field.
+  ParameterId add_parameter(const ParameterSpec& spec);
+  /// Allocates, binds and pins all memory, reads or writes the initial weights. Blocks.
+  /// @throws Error{out_of_memory} saying how much is missing; nothing is left allocated.
+  void commit();
+
+  // --- each step -----------------------------------------------------------------------------
+
+  /// Replaces a group's hyper-parameters from the next step() on.
+  void set_group(GroupId group, const AdamW& settings);
+  /// Makes `stream` wait for the refresh of `parameter` by the last step() called, if there is one.
+  /// Blocks the caller only where the device has no stream memory operations, or through a bounce
+  /// ring, and then only until the copy is queued.
+  void wait(ParameterId parameter, NativeStream stream);
+  /// The gradient (`elems` FP16 values, times loss_scale()) is complete at this point of `stream`.
+  /// Returns at once. The buffer must stay untouched until wait_gradient_taken().
+  /// @throws Error{protocol_error} for a second gradient in a step, or a refresh never waited for.
+  void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream);
+  /// Work queued on `stream` from now on may overwrite the gradient given last. Blocks the caller
+  /// only while a full bounce ring has not queued its copy. For a device-resident parameter the
+  /// gradient is read by the update itself, so the call is legal after step() only.
+  void wait_gradient_taken(ParameterId parameter, NativeStream stream);
+  /// Waits for the gradients' norm, decides, and starts updates and uploads. Uploads are ordered
+  /// behind all work already queued on every stream seen in wait() or gradient_ready() since the
+  /// step() before. Returns before the update is done (Schedule::exact).
+  /// @throws Error{numerics} after LossScaling::give_up_after overflows in a row.
+  StepResult step();
+  /// Drops the gradients given since the last step(). State and weights are unchanged.
+  void discard();
+
+  /// The factor the next backward must multiply its loss by. Changes inside step() only.
+  [[nodiscard]] double loss_scale() const;
+
+  // --- between steps -------------------------------------------------------------------------
+
+  /// The trainer itself wrote the 16-bit weight (queued on `stream`): the master is read from it
+  /// again; moments and step count stay. Blocks. Refused while a gradient is pending.
+  void weights_changed(ParameterId parameter, NativeStream stream);
+  /// Blocks until every update and upload has finished.
+  void synchronize();
+
+  /// Digest of all state: masters, moments, step counts, loss scale. Equal digests mean equal bits.
+  /// Reads the whole state once; implies synchronize().
+  [[nodiscard]] std::uint64_t state_digest();
+  /// Copies one parameter's state to the host; each span holds `elems` values or is empty. Blocks.
+  struct StateView {
+    std::span<float> master, exp_avg, exp_avg_sq;
+  };
+  void read_state(ParameterId parameter, const StateView& out);
+  [[nodiscard]] std::uint64_t step_count(ParameterId parameter) const;  ///< updates applied to it
+
+  [[nodiscard]] StepStats stats() const;
+  [[nodiscard]] MemoryLedger ledger() const;  ///< after commit()
+  /// One line per choice: threads and why, nodes, SIMD target, pinning, placement.
+  [[nodiscard]] std::string describe() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace outboard

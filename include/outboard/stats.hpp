@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the engine reports: the result of a step, counters, and the memory ledger.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "outboard/export.hpp"
+#include "outboard/types.hpp"
+
+namespace outboard {
+
+enum class StepOutcome : std::uint8_t {
+  applied,  ///< every parameter with a gradient is being updated
+  skipped,  ///< overflow: state, step counts and weights are bit-unchanged
+  empty,    ///< no parameter had a gradient: nothing to do
+};
+
+/// The first non-finite gradient element, in registration order.
+struct NonFinite {
+  ParameterId parameter;
+  std::string_view name;      ///< borrowed from the engine
+  std::uint64_t element = 0;  ///< of the parameter
+  std::uint64_t count = 0;    ///< non-finite elements in this parameter
+  bool is_nan = false;        ///< else an infinity
+};
+
+struct StepResult {
+  StepOutcome outcome = StepOutcome::empty;
+  std::uint64_t step = 0;   ///< calls of step() so far, this one included
+  double grad_norm = 0.0;   ///< global L2 norm, unscaled, before clipping; NaN or Inf if skipped
+  double clip = 1.0;        ///< factor in (0, 1] that clipping applied
+  double loss_scale = 1.0;  ///< the one these gradients were made with
+  double next_loss_scale = 1.0;  ///< the one for the next backward
+  std::optional<NonFinite> non_finite;
+
+  [[nodiscard]] bool applied() const { return outcome == StepOutcome::applied; }
+  [[nodiscard]] bool skipped() const { return outcome == StepOutcome::skipped; }
+};
+
+/// Totals since commit(). Times are those of the device's clock (virtual in virtual time).
+struct StepStats {
+  std::uint64_t steps_applied = 0;
+  std::uint64_t steps_skipped = 0;
+  std::uint64_t gradient_bytes_down = 0;  ///< device to host
+  std::uint64_t weight_bytes_up = 0;      ///< host to device, refreshed weights
+  std::uint64_t gate_bytes_down = 0;      ///< the gate's scalars
+  std::uint64_t bounce_bytes = 0;  ///< host copies between pageable slots and the bounce ring
+  std::uint64_t copies_down = 0;
+  std::uint64_t copies_up = 0;
+  std::uint64_t host_device_syncs = 0;  ///< times a caller's thread waited for the device
+  std::uint64_t weight_overflows = 0;   ///< finite masters that became Inf as 16-bit weights
+  double gate_wait_us = 0.0;            ///< step() waiting for the gradients' scalars
+  double drain_wait_us = 0.0;           ///< step() waiting for the step before
+  double refresh_wait_us = 0.0;         ///< wait() and wait_gradient_taken() blocking the caller
+  double update_busy_us = 0.0;          ///< node-time spent in update kernels, summed over nodes
+};
+
+enum class MemoryPlace : std::uint8_t { host_pinned, host_pageable, device };
+
+struct LedgerEntry {
+  std::string purpose;  ///< "master weight", "exp_avg", "gradient and weight staging", ...
+  MemoryPlace place = MemoryPlace::host_pageable;
+  std::uint32_t node = 0;  ///< index of the NUMA node, host memory only
+  std::size_t bytes = 0;
+  const void* address = nullptr;  ///< start of the range; device addresses are not dereferenceable
+};
+
+/// Every byte the engine holds, by purpose; a value to print or to sum.
+struct OUTBOARD_API MemoryLedger {
+  std::vector<LedgerEntry> entries;
+  std::uint64_t trainable_elems = 0;
+
+  [[nodiscard]] std::size_t bytes(MemoryPlace place) const;
+  /// One line per entry and a total per place, with bytes per parameter.
+  [[nodiscard]] std::string to_string() const;
+};
+
+}  // namespace outboard

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Sum of squares and non-finite count of one parameter's gradient, in the fixed tree.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+namespace outboard::simd {
+
+/// Elements of one block of the tree, counted from the start of the parameter.
+inline constexpr std::uint64_t kReduceBlockElems = 4096;
+
+struct GradientReduction {
+  double sum_of_squares = 0.0;         ///< a non-finite element counts as 0
+  std::uint64_t non_finite = 0;        ///< Inf and NaN elements, found on raw exponent bits
+  std::uint64_t first_non_finite = 0;  ///< its index; only if non_finite > 0
+  bool first_is_nan = false;
+};
+
+/// Reduces a whole parameter: blocks of 4,096 elements, tail zero-padded; squares in double; 64
+/// lanes (lane l sums elements l, l+64, ...) folded 64 to 1 by halves (lane l += lane l+32, then
+/// +16, ...); block sums added in order. Same bits on every target.
+GradientReduction reduce_gradient(std::span<const std::uint16_t> grad_fp16) noexcept;
+
+/// One block's sum (at most kReduceBlockElems elements), for callers that split a parameter.
+double block_sum_of_squares(std::span<const std::uint16_t> grad_fp16) noexcept;
+
+}  // namespace outboard::simd

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the engine needs of a device: memory, streams, events, copies, and few kernels. Everything
+/// else belongs to the trainer.
+///
+/// Every call that fails throws Error{device_failure} naming the call; after an asynchronous
+/// failure the device is lost and every call throws. Calls are thread-safe (virtual time: one
+/// thread). "Queues" means: returns at once, runs in stream order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "core/callback.hpp"
+#include "core/virtual_loop.hpp"
+#include "core/waiter.hpp"
+#include "outboard/types.hpp"
+#include "simd/adamw.hpp"
+
+namespace outboard::device {
+
+struct Event {
+  std::uint32_t index = UINT32_MAX;
+};
+
+/// A 32-bit word that host threads write and streams wait for (cuStreamWaitValue32).
+struct Flag {
+  std::uint32_t index = UINT32_MAX;
+};
+
+struct MemoryInfo {
+  std::size_t limit_bytes = 0;
+  std::size_t used_bytes = 0;
+};
+
+/// What reduce_gradient() leaves in device memory for one parameter. 24 bytes.
+struct GradientScalars {
+  double sum_of_squares = 0.0;   ///< in the fixed tree of docs/numerics.md; of the finite ones
+  std::uint64_t non_finite = 0;  ///< number of Inf and NaN elements
+  std::uint64_t first_non_finite = 0;  ///< (element << 1) | is_nan; only if non_finite > 0
+};
+
+/// Device addresses of one segment's state and 16-bit tensors.
+struct DeviceAdamW {
+  const void* grad_fp16 = nullptr;
+  void* param = nullptr;       ///< FP32 master weight
+  void* exp_avg = nullptr;     ///< FP32
+  void* exp_avg_sq = nullptr;  ///< FP32
+  void* weight_fp16 = nullptr;
+  std::uint64_t elems = 0;
+  simd::AdamWScalars scalars;
+  void* overflow_count =
+      nullptr;  ///< device std::uint64_t: finite masters that became Inf, added up
+};
+
+/// Device addresses of one segment's state, for the digest kernel.
+struct DeviceDigest {
+  const void* param = nullptr;
+  const void* exp_avg = nullptr;
+  const void* exp_avg_sq = nullptr;
+  std::uint64_t elems = 0;
+  std::uint64_t parameter = 0;      ///< id mixed into the digest
+  std::uint64_t first_element = 0;  ///< of the parameter
+  void* sum = nullptr;              ///< device std::uint64_t: the digest is added to it
+};
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+
+  [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// Whether streams can wait for flags.
+  [[nodiscard]] virtual bool stream_memory_ops() const noexcept = 0;
+
+  /// All waiting of caller-facing calls goes through this.
+  [[nodiscard]] virtual core::Waiter& waiter() noexcept = 0;
+  /// Not null in virtual time: background work must then run on this loop.
+  [[nodiscard]] virtual core::VirtualLoop* virtual_loop() noexcept = 0;
+  /// Virtual time: FP32 elements per second a host node updates; 0: instant.
+  [[nodiscard]] virtual double host_elems_per_s(std::uint32_t node) const noexcept = 0;
+  /// Nanoseconds since the device was made; virtual in virtual time.
+  [[nodiscard]] virtual std::int64_t now_ns() const noexcept = 0;
+  /// The first asynchronous failure, or "" while the device is sound. Never throws.
+  [[nodiscard]] virtual std::string lost_reason() const = 0;
+  [[nodiscard]] virtual bool lost() const noexcept = 0;
+
+  // --- memory ---
+  /// 256-byte aligned device memory. @throws Error{out_of_memory} saying asked, used and limit.
+  [[nodiscard]] virtual void* allocate(std::size_t bytes) = 0;
+  virtual void release(void* address) noexcept = 0;
+  [[nodiscard]] virtual MemoryInfo memory() const = 0;
+  /// @throws Error{invalid_argument} unless [address, address+bytes) lies in one live allocation of
+  /// this device. For checking what the trainer hands in.
+  virtual void check_range(const void* address, std::size_t bytes) const = 0;
+
+  /// Pins host memory for copies across the link. @return false if the device refuses (a limit);
+  /// the memory then stays pageable. @throws Error{device_failure} for any other failure.
+  [[nodiscard]] virtual bool register_host(std::span<std::byte> memory) = 0;
+  virtual void unregister_host(std::span<std::byte> memory) noexcept = 0;
+
+  // --- streams, events, flags ---
+  [[nodiscard]] virtual NativeStream create_stream(const char* name) = 0;
+  /// Waits until the stream is empty (or the device is lost), then removes it.
+  virtual void destroy_stream(NativeStream stream) noexcept = 0;
+  [[nodiscard]] virtual Event create_event() = 0;
+  virtual void destroy_event(Event event) noexcept = 0;
+  /// Queues a record: the event completes when `stream` reaches this point. Re-recording re-arms
+  /// it.
+  virtual void record(Event event, NativeStream stream) = 0;
+  /// Queues a wait for the event's last record before this call; no record yet: no wait.
+  virtual void wait_event(NativeStream stream, Event event) = 0;
+  /// Runs `callback` once, after the event's last record before this call has completed; never
+  /// inside this call. The callback is short and calls neither the device nor anything that waits;
+  /// it may post to an executor and wake a Waiter. If the device is lost it is never called.
+  virtual void notify(Event event, core::Callback callback) = 0;
+  /// Whether the event's last record has completed.
+  [[nodiscard]] virtual bool reached(Event event) const = 0;
+  /// Blocks the calling thread until reached(event); counted as a host wait. `who` is for the
+  /// deadlock report. @throws Error{device_failure} if the device is lost.
+  virtual void synchronize(Event event, const char* who) = 0;
+
+  /// Only with stream_memory_ops(). A new flag is 0.
+  [[nodiscard]] virtual Flag create_flag() = 0;
+  virtual void destroy_flag(Flag flag) noexcept = 0;
+  /// Queues a wait until the flag is at least `value` (as unsigned 32-bit with wrap-around:
+  /// int32(flag - value) >= 0).
+  virtual void wait_flag(NativeStream stream, Flag flag, std::uint32_t value) = 0;
+  /// Writes the flag now, from the host. Never blocks, never throws: an injected failure loses the
+  /// device.
+  virtual void write_flag(Flag flag, std::uint32_t value) noexcept = 0;
+
+  // --- copies: queue; host memory must stay valid until the stream has passed them ---
+  virtual void copy_to_host(std::span<std::byte> host_dst, const void* device_src,
+                            NativeStream stream) = 0;
+  virtual void copy_to_device(void* device_dst, std::span<const std::byte> host_src,
+                              NativeStream stream) = 0;
+  virtual void copy_on_device(void* device_dst, const void* device_src, std::size_t bytes,
+                              NativeStream stream) = 0;
+
+  // --- kernels: queue ---
+  /// `scalars`: device address of one GradientScalars.
+  virtual void reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
+                               void* scalars) = 0;
+  virtual void adamw(NativeStream stream, const DeviceAdamW& arguments) = 0;
+  virtual void digest(NativeStream stream, const DeviceDigest& arguments) = 0;
+  virtual void fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,
+                         std::uint16_t bits) = 0;
+  virtual void fill_zero(NativeStream stream, void* dst, std::size_t bytes) = 0;
+  virtual void half_to_float(NativeStream stream, void* dst_fp32, const void* src_fp16,
+                             std::uint64_t elems) = 0;
+};
+
+}  // namespace outboard::device

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The machine as a plain value: NUMA nodes, the cores we may use, memory, distances.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace outboard::topology {
+
+struct Node {
+  std::uint32_t os_index = 0;
+  std::vector<std::uint32_t> cores;  ///< one OS cpu number per allowed physical core
+  std::vector<std::uint32_t> cpus;   ///< every allowed OS cpu number (hyper-threads too)
+  std::uint64_t memory_bytes = 0;
+};
+
+struct Machine {
+  std::vector<Node> nodes;               ///< at least one; each with at least one core
+  std::vector<std::uint32_t> distances;  ///< nodes x nodes, row by row, 10 = local; empty: unknown
+  bool real = true;                      ///< false: made up; nothing is bound
+  std::uint32_t quota_cores = 0;         ///< cgroup CPU quota rounded down, at least 1; 0: no quota
+  std::string notes;                     ///< what was found and from where, one line each
+};
+
+/// What hwloc sees, restricted to this process's affinity; the cgroup quota is read beside it. One
+/// node with all allowed cpus when nothing is known. Never throws for a strange machine.
+[[nodiscard]] Machine discover();
+/// A made-up machine from an hwloc synthetic description such as "numa:2 core:4 pu:1".
+/// @throws Error{invalid_config} quoting the text.
+[[nodiscard]] Machine synthetic(std::string_view description);
+
+/// Threads for each node: explicit `threads_per_node` if not 0; else its allowed physical cores,
+/// less `reserve_cores` (taken from the last node, at least one stays), within the quota. `why`
+/// says it in words.
+struct ThreadChoice {
+  std::vector<std::uint32_t> threads_per_node;
+  std::string why;
+};
+[[nodiscard]] ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_node,
+                                          std::uint32_t reserve_cores);
+
+/// Asks for pages of `memory` (page-aligned, not yet touched) on `node`. @return "" or why not,
+/// with the call and errno. Does nothing on a made-up machine.
+[[nodiscard]] std::string bind_memory(const Machine& machine, std::uint32_t node,
+                                      std::span<std::byte> memory);
+/// Binds the calling thread to the node's cpus. @return "" or why not. Nothing on a made-up
+/// machine.
+[[nodiscard]] std::string bind_this_thread(const Machine& machine, std::uint32_t node);
+
+}  // namespace outboard::topology
