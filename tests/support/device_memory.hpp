@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Reads and writes of a software GPU's memory, as a trainer does them: copies through a stream.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "outboard/half.hpp"
+#include "outboard/sim.hpp"
+
+namespace outboard::testing {
+
+/// Queues the copy and waits for it.
+template <class T>
+void upload(sim::Gpu& gpu, void* device, std::span<const T> values, NativeStream stream) {
+  if (values.empty()) return;
+  gpu.copy_to_device(device, std::as_bytes(values), stream);
+  gpu.synchronize(stream);
+}
+
+/// Queues the copy behind what `stream` holds and waits for it.
+template <class T>
+std::vector<T> download(sim::Gpu& gpu, const void* device, std::size_t count, NativeStream stream) {
+  std::vector<T> values(count);
+  if (count == 0) return values;
+  gpu.copy_to_host(std::as_writable_bytes(std::span<T>(values)), device, stream);
+  gpu.synchronize(stream);
+  return values;
+}
+
+inline std::vector<std::uint16_t> to_halves(std::span<const float> values) {
+  std::vector<std::uint16_t> halves;
+  halves.reserve(values.size());
+  for (const float value : values) halves.push_back(half_from_float(value));
+  return halves;
+}
+
+inline std::vector<float> to_floats(std::span<const std::uint16_t> halves) {
+  std::vector<float> values;
+  values.reserve(halves.size());
+  for (const std::uint16_t half : halves) values.push_back(half_to_float(half));
+  return values;
+}
+
+/// Owns device memory. Move-only. The caller makes sure that no queued work uses it at the end.
+class DeviceBuffer {
+ public:
+  DeviceBuffer() = default;
+  DeviceBuffer(const sim::Gpu& gpu, std::size_t bytes) : gpu_(gpu), bytes_(bytes) {
+    if (bytes > 0) address_ = gpu_.value().allocate(bytes);
+  }
+  ~DeviceBuffer() { reset(); }
+  DeviceBuffer(DeviceBuffer&& other) noexcept
+      : gpu_(std::move(other.gpu_)),
+        address_(std::exchange(other.address_, nullptr)),
+        bytes_(other.bytes_) {}
+  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept {
+    if (this == &other) return *this;
+    reset();
+    gpu_ = std::move(other.gpu_);
+    address_ = std::exchange(other.address_, nullptr);
+    bytes_ = other.bytes_;
+    return *this;
+  }
+
+  [[nodiscard]] void* get() const noexcept { return address_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  void reset() noexcept {
+    if (address_ == nullptr) return;
+    try {
+      gpu_.value().release(address_);
+    } catch (const std::exception&) {
+      // A lost device keeps its memory until the last handle goes.
+    }
+    address_ = nullptr;
+  }
+  std::optional<sim::Gpu> gpu_;
+  void* address_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace outboard::testing
