@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checks of every setting a user can hand in, each named with its value and what is allowed.
+#include <cmath>
+#include <string>
+
+#include "outboard/config.hpp"
+#include "outboard/error.hpp"
+
+namespace outboard {
+namespace {
+
+void require(bool holds, const char* field, double value, const char* allowed) {
+  if (holds) return;
+  throw Error(ErrorCode::invalid_config,
+              std::string(field) + " is " + std::to_string(value) + "; allowed: " + allowed);
+}
+
+bool is_power_of_two(double value) {
+  int exponent = 0;
+  return std::isfinite(value) && value > 0.0 && std::frexp(value, &exponent) == 0.5;
+}
+
+}  // namespace
+
+void AdamW::validate() const {
+  require(std::isfinite(lr) && lr >= 0.0, "AdamW::lr", lr, "finite and at least 0");
+  require(beta1 >= 0.0 && beta1 < 1.0, "AdamW::beta1", beta1, "in [0, 1)");
+  require(beta2 >= 0.0 && beta2 < 1.0, "AdamW::beta2", beta2, "in [0, 1)");
+  // Below 1e-15 the flushed exp_avg_sq would be divided by almost nothing.
+  require(std::isfinite(eps) && eps >= 1e-15, "AdamW::eps * 1e15", eps * 1e15,
+          "eps finite and at least 1e-15");
+  require(std::isfinite(weight_decay) && weight_decay >= 0.0, "AdamW::weight_decay", weight_decay,
+          "finite and at least 0");
+}
+
+void LossScaling::validate() const {
+  require(is_power_of_two(initial_scale), "LossScaling::initial_scale", initial_scale,
+          "a power of two");
+  require(is_power_of_two(min_scale), "LossScaling::min_scale", min_scale, "a power of two");
+  require(is_power_of_two(max_scale), "LossScaling::max_scale", max_scale, "a power of two");
+  require(min_scale <= initial_scale, "LossScaling::min_scale", min_scale,
+          "at most LossScaling::initial_scale");
+  require(max_scale >= initial_scale, "LossScaling::max_scale", max_scale,
+          "at least LossScaling::initial_scale");
+  require(growth_interval >= 1, "LossScaling::growth_interval", growth_interval, "at least 1");
+  require(give_up_after >= 1, "LossScaling::give_up_after", give_up_after, "at least 1");
+}
+
+void Config::validate() const {
+  loss_scaling.validate();
+  require(max_grad_norm >= 0.0, "Config::max_grad_norm", max_grad_norm,
+          "at least 0 (0 or infinity: no clipping)");
+  require(accumulation >= 1, "Config::accumulation", accumulation, "at least 1");
+  require(bucket_bytes >= (std::size_t{8} << 10), "Config::bucket_bytes",
+          static_cast<double>(bucket_bytes), "at least 8192 (one block of 4,096 elements)");
+  require(!pinned_slots || *pinned_slots >= 1, "Config::pinned_slots", 0.0,
+          "at least 1 (unset: one for each bucket)");
+  require(schedule == Schedule::exact || schedule == Schedule::serial, "Config::schedule",
+          static_cast<double>(schedule), "Schedule::exact or Schedule::serial");
+  require(placement == Placement::host || placement == Placement::device_resident,
+          "Config::placement", static_cast<double>(placement),
+          "Placement::host or Placement::device_resident");
+}
+
+}  // namespace outboard

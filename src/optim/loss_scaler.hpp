@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Dynamic loss scaling (Micikevicius et al., "Mixed Precision Training", ICLR 2018).
+#pragma once
+
+#include <cstdint>
+
+#include "outboard/config.hpp"
+
+namespace outboard::optim {
+
+/// Plain value; not thread-safe.
+class LossScaler {
+ public:
+  explicit LossScaler(const LossScaling& settings);
+
+  [[nodiscard]] double scale() const noexcept { return scale_; }
+  [[nodiscard]] std::uint32_t clean_steps() const noexcept { return clean_steps_; }
+  [[nodiscard]] std::uint32_t overflows_in_a_row() const noexcept { return overflows_in_a_row_; }
+  /// The scale before the first overflow of the current row.
+  [[nodiscard]] double scale_before_row() const noexcept { return scale_before_row_; }
+
+  /// A step was applied: doubles the scale once `growth_interval` of them came in a row.
+  void clean_step() noexcept;
+  /// A step overflowed: halves the scale, down to the floor.
+  /// @return true if the give-up limit is reached: `give_up_after` overflows in a row.
+  bool overflow() noexcept;
+
+ private:
+  LossScaling settings_;
+  double scale_;
+  double scale_before_row_;
+  std::uint32_t clean_steps_ = 0;
+  std::uint32_t overflows_in_a_row_ = 0;
+};
+
+}  // namespace outboard::optim

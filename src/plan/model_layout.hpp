@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Parameters cut into buckets, in the order in which the forward pass uses them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace outboard::plan {
+
+/// Borders inside a parameter are multiples of this: one block of the norm's fixed tree.
+inline constexpr std::uint64_t kBorderElems = 4096;
+/// Each segment starts on a multiple of this in its bucket: one 64-byte line of FP16.
+inline constexpr std::uint64_t kSegmentAlignElems = 32;
+
+/// A run of one parameter's elements inside one bucket.
+struct Segment {
+  std::uint32_t parameter = 0;
+  std::uint32_t bucket = 0;
+  std::uint64_t first_element = 0;  ///< of the parameter; a multiple of kBorderElems
+  std::uint64_t elems = 0;          ///< >= 1
+  std::uint64_t offset = 0;         ///< elements from the start of the bucket
+};
+
+/// What is updated and uploaded as one piece, on one node.
+struct Bucket {
+  std::uint32_t first_segment = 0;
+  std::uint32_t segments = 0;
+  std::uint64_t elems = 0;         ///< without padding
+  std::uint64_t padded_elems = 0;  ///< what its slot and state take
+  std::uint32_t node = 0;
+  std::uint64_t node_offset = 0;  ///< padded elements of this node's earlier buckets
+};
+
+struct SegmentRange {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;  ///< 0 for an empty parameter
+};
+
+struct ModelLayout {
+  std::vector<Segment> segments;           ///< in forward order
+  std::vector<Bucket> buckets;             ///< in forward order
+  std::vector<SegmentRange> parameters;    ///< segments of each parameter
+  std::vector<std::uint64_t> node_elems;   ///< padded elements on each node
+  std::uint64_t largest_bucket_elems = 0;  ///< padded
+};
+
+/// Small parameters share a bucket of at most `bucket_elems` elements, large ones are split at
+/// multiples of kBorderElems. Nodes are interleaved by weight: for every prefix of the buckets each
+/// node's share is within one bucket of its share of the weights.
+[[nodiscard]] ModelLayout make_layout(std::span<const std::uint64_t> parameter_elems,
+                                      std::uint64_t bucket_elems,
+                                      std::span<const double> node_weights);
+
+}  // namespace outboard::plan
