@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/callback.hpp"
@@ -29,6 +30,8 @@ class VirtualLoop {
   /// Runs the next event: the earliest; among those due at the same time the seed picks.
   /// @return false if there is none.
   bool run_one();
+  /// Drops every event whose callback has this context: call before the context goes.
+  void forget(const void* context) noexcept;
 
   /// Uniform in [0, bound); bound >= 1. Part of the replayable sequence.
   std::uint64_t random_below(std::uint64_t bound);

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/waiter.hpp"
+
+#include <condition_variable>
+#include <cstdint>
+#include <string>
+
+#include "core/virtual_loop.hpp"
+#include "outboard/error.hpp"
+
+namespace outboard::core {
+namespace {
+
+class ThreadWaiter final : public Waiter {
+ public:
+  void wait(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition,
+            const char* /*who*/) override {
+    for (;;) {
+      // Read before the condition: a wake() that comes after the condition was found false has
+      // then already moved the epoch, and the sleep below ends at once.
+      const std::uint64_t seen = epoch();
+      if (condition()) return;
+      lock.unlock();
+      sleep_past(seen);
+      lock.lock();
+    }
+  }
+
+  void wake() noexcept override {
+    {
+      const std::scoped_lock guard(mutex_);
+      ++epoch_;
+    }
+    moved_.notify_all();
+  }
+
+ private:
+  std::uint64_t epoch() {
+    const std::scoped_lock guard(mutex_);
+    return epoch_;
+  }
+
+  void sleep_past(std::uint64_t seen) {
+    std::unique_lock<std::mutex> guard(mutex_);
+    moved_.wait(guard, [&] { return epoch_ != seen; });
+  }
+
+  std::mutex mutex_;
+  std::condition_variable moved_;
+  std::uint64_t epoch_ = 0;
+};
+
+class VirtualWaiter final : public Waiter {
+ public:
+  explicit VirtualWaiter(VirtualLoop& loop) : loop_(loop) {}
+
+  void wait(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition,
+            const char* who) override {
+    while (!condition()) {
+      lock.unlock();
+      const bool ran = loop_.run_one();
+      lock.lock();
+      if (!ran) deadlock(lock, who);
+    }
+  }
+
+  void wake() noexcept override {}
+
+ private:
+  [[noreturn]] void deadlock(std::unique_lock<std::mutex>& lock, const char* who) const {
+    lock.unlock();  // reporters look at state under the same lock
+    const std::string report = loop_.report();
+    lock.lock();
+    throw Error(ErrorCode::deadlock, std::string("deadlock in virtual time: ") + who +
+                                         ", and nothing is left to run (time " +
+                                         std::to_string(loop_.now()) + " ns, seed " +
+                                         std::to_string(loop_.seed()) + ")\n" + report);
+  }
+
+  VirtualLoop& loop_;
+};
+
+}  // namespace
+
+std::unique_ptr<Waiter> make_thread_waiter() {
+  return std::make_unique<ThreadWaiter>();
+}
+
+std::unique_ptr<Waiter> make_virtual_waiter(VirtualLoop& loop) {
+  return std::make_unique<VirtualWaiter>(loop);
+}
+
+}  // namespace outboard::core
