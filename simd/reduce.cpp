@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "simd/reduce.hpp"
+
+#include "simd/highway_targets.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "simd/reduce.cpp"
+#include "hwy/foreach_target.h"
+
+#include "hwy/highway.h"
+
+#include "simd/reduce-inl.hpp"
+
+#if HWY_ONCE
+#include "simd/dispatch.hpp"
+
+namespace outboard::simd {
+
+HWY_EXPORT(ReduceGradient);
+HWY_EXPORT(BlockSumOfSquares);
+
+GradientReduction reduce_gradient(std::span<const std::uint16_t> grad_fp16) noexcept {
+  return OUTBOARD_SIMD_DISPATCH(ReduceGradient)(grad_fp16);
+}
+
+double block_sum_of_squares(std::span<const std::uint16_t> grad_fp16) noexcept {
+  return OUTBOARD_SIMD_DISPATCH(BlockSumOfSquares)(grad_fp16);
+}
+
+}  // namespace outboard::simd
+#endif  // HWY_ONCE
