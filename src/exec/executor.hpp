@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "core/virtual_loop.hpp"
@@ -45,15 +46,24 @@ class Executor {
   /// Nanoseconds the node has been running task bodies.
   [[nodiscard]] virtual std::int64_t busy_ns(std::uint32_t node) const noexcept = 0;
   [[nodiscard]] virtual const char* name() const noexcept = 0;
+  /// "" or what is not as asked for: a refused binding, workers that did not come. One line each.
+  [[nodiscard]] virtual std::string notes() const = 0;
 };
 
-/// `threads_per_node[i]` threads for node i, bound to its cpus if the machine is real.
+/// `threads_per_node[i]` threads (>= 1 each) for node i, bound to its cpus if the machine is real.
+/// Both wait until the threads have come. oneTBB: the workers stay with the executor until it is
+/// destroyed, so a task has the same threads every time; the process's worker limit is raised for
+/// as long. A limit that somebody else holds lower leaves fewer workers, see notes(): tasks still
+/// run.
+/// @throws Error{invalid_argument} for a count of 0 or not one count per node.
 std::unique_ptr<Executor> make_tbb_executor(const topology::Machine& machine,
                                             const std::vector<std::uint32_t>& threads_per_node);
 std::unique_ptr<Executor> make_thread_executor(const topology::Machine& machine,
                                                const std::vector<std::uint32_t>& threads_per_node);
-/// Runs tasks on the loop. `elems_per_s[i]`: rate of node i, 0 instant. The seed picks whether a
-/// task's body runs at the start or at the end of the time it is charged; `done` is at the end.
+/// Runs tasks on the loop, which must outlive it. `elems_per_s[i]`: rate of node i, 0 instant; the
+/// time of a task is rounded to whole nanoseconds. The seed picks whether a task's body runs at the
+/// start or at the end of the time it is charged; `done` is at the end.
+/// @throws Error{invalid_argument} as above, or for a rate below 0.
 std::unique_ptr<Executor> make_virtual_executor(core::VirtualLoop& loop,
                                                 const std::vector<std::uint32_t>& threads_per_node,
                                                 std::vector<double> elems_per_s);

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "exec/crews.hpp"
+
+#include "outboard/error.hpp"
+
+namespace outboard::exec {
+
+void check_thread_counts(std::size_t nodes, const std::vector<std::uint32_t>& threads_per_node) {
+  if (threads_per_node.size() != nodes || nodes == 0) {
+    throw Error(ErrorCode::invalid_argument,
+                "executor: " + std::to_string(threads_per_node.size()) + " thread counts for " +
+                    std::to_string(nodes) + " nodes; give one for each node");
+  }
+  for (std::size_t node = 0; node < nodes; ++node) {
+    if (threads_per_node[node] > 0) continue;
+    throw Error(
+        ErrorCode::invalid_argument,
+        "executor: 0 threads for node " + std::to_string(node) + "; every node needs at least 1");
+  }
+}
+
+CrewExecutor::CrewExecutor(const topology::Machine& machine,
+                           const std::vector<std::uint32_t>& threads_per_node) {
+  check_thread_counts(machine.nodes.size(), threads_per_node);
+  for (std::uint32_t node = 0; node < threads_per_node.size(); ++node) {
+    crews_.push_back(std::make_unique<NodeCrew>(machine, node, threads_per_node[node]));
+  }
+}
+
+void CrewExecutor::reserve(std::size_t tasks) {
+  for (const auto& crew : crews_) crew->reserve(tasks);
+}
+
+std::uint32_t CrewExecutor::threads(std::uint32_t node) const noexcept {
+  return crews_[node]->workers();
+}
+
+std::uint32_t CrewExecutor::nodes() const noexcept {
+  return static_cast<std::uint32_t>(crews_.size());
+}
+
+std::int64_t CrewExecutor::busy_ns(std::uint32_t node) const noexcept {
+  return crews_[node]->busy_ns();
+}
+
+std::string CrewExecutor::notes() const {
+  std::string text = missing_;
+  for (std::size_t node = 0; node < crews_.size(); ++node) {
+    const std::string note = crews_[node]->binding_note();
+    if (!note.empty()) text += "node " + std::to_string(node) + ": " + note + "\n";
+  }
+  return text;
+}
+
+void CrewExecutor::wait_for_workers() {
+  constexpr double kPatienceSeconds = 2.0;  // threads come within milliseconds, or never
+  for (std::size_t node = 0; node < crews_.size(); ++node) {
+    const std::uint32_t came = crews_[node]->wait_for_workers(kPatienceSeconds);
+    if (came == crews_[node]->workers()) continue;
+    missing_ += "node " + std::to_string(node) + ": " + std::to_string(came) + " of " +
+                std::to_string(crews_[node]->workers()) +
+                " workers came; something in this process limits them "
+                "(tbb::global_control::max_allowed_parallelism)\n";
+  }
+}
+
+void CrewExecutor::stop() noexcept {
+  for (const auto& crew : crews_) crew->stop();
+}
+
+void CrewExecutor::wait_until_gone() noexcept {
+  for (const auto& crew : crews_) crew->wait_until_gone();
+}
+
+}  // namespace outboard::exec

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Staging: one slot for each bucket, in which its 16-bit gradient arrives and its refreshed 16-bit
+/// weight leaves (the two alias). As many slots as can be pinned are; the rest is pageable and is
+/// reached through a small pinned ring.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/pinned_region.hpp"
+
+namespace outboard::memory {
+
+/// One bucket's staging: on which node, how many bytes.
+struct SlotSpec {
+  std::uint32_t node = 0;
+  std::size_t bytes = 0;
+};
+
+struct SlotView {
+  std::span<std::byte> bytes;
+  bool direct = false;  ///< the device copies to and from it; else through the ring
+};
+
+/// Slots in the order of the specs; the first ones are the pinned ones.
+class StagingPool {
+ public:
+  StagingPool() = default;
+  /// `pinned_slots`: upper limit of pinned slots, ring included; nullopt: as many as specs. If the
+  /// device refuses to pin, halves the number until it agrees; ring_pinned() and direct_slots() say
+  /// what came out. Touches nothing but what pinning touches.
+  StagingPool(device::Backend& backend, const topology::Machine& machine,
+              std::span<const SlotSpec> specs, std::optional<std::uint32_t> pinned_slots);
+
+  [[nodiscard]] const SlotView& slot(std::size_t index) const { return slots_[index]; }
+  /// Ring buffers, each as large as the largest slot; none if every slot is direct.
+  [[nodiscard]] std::span<const SlotView> ring() const noexcept { return ring_; }
+  [[nodiscard]] bool ring_pinned() const noexcept { return ring_pinned_; }
+  [[nodiscard]] std::size_t direct_slots() const noexcept { return direct_slots_; }
+  [[nodiscard]] std::size_t wanted_bytes() const noexcept { return wanted_bytes_; }
+  [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
+
+  struct RegionInfo {
+    const char* purpose;
+    std::uint32_t node;
+    bool pinned;
+    std::span<const std::byte> bytes;
+  };
+  [[nodiscard]] std::vector<RegionInfo> regions() const;
+
+ private:
+  void make_ring(device::Backend& backend, const topology::Machine& machine, std::size_t slot_bytes,
+                 std::size_t count);
+  bool pin_prefix(device::Backend& backend, const topology::Machine& machine,
+                  std::span<const SlotSpec> specs, std::size_t count);
+  void map_pageable(const topology::Machine& machine, std::span<const SlotSpec> specs);
+
+  std::vector<PinnedRegion> direct_regions_;  // one per node
+  std::vector<NumaArena> pageable_arenas_;    // one per node
+  PinnedRegion ring_region_;
+  std::vector<SlotView> slots_;
+  std::vector<SlotView> ring_;
+  bool ring_pinned_ = true;
+  std::size_t direct_slots_ = 0;
+  std::size_t wanted_bytes_ = 0;
+  std::size_t pinned_bytes_ = 0;
+};
+
+}  // namespace outboard::memory

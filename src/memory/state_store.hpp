@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The optimizer state of all host-placed buckets: one arena per NUMA node and stream.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "memory/numa_arena.hpp"
+
+namespace outboard::memory {
+
+inline constexpr std::size_t kMaxStateStreams = 4;
+
+/// The right to read and write one bucket's state until it is destroyed or moved from. Borrowed
+/// memory: for host placement a lease costs nothing. Move-only, one at a time for each bucket.
+class StateLease {
+ public:
+  StateLease() = default;
+  StateLease(StateLease&&) = default;
+  StateLease& operator=(StateLease&&) = default;
+
+  /// Stream `index` (order of the state layout) of the bucket, as elements of T.
+  template <class T>
+  [[nodiscard]] std::span<T> stream(std::size_t index) const {
+    return {reinterpret_cast<T*>(streams_[index].data()), streams_[index].size() / sizeof(T)};
+  }
+
+ private:
+  friend class StateStore;
+  std::array<std::span<std::byte>, kMaxStateStreams> streams_;
+};
+
+struct StreamSpec {
+  const char* purpose = "";
+  std::size_t bytes_per_elem = 0;
+};
+
+/// Where one bucket's state lies: `elems` elements from `offset` on in every stream of `node`.
+struct StatePlace {
+  std::uint32_t node = 0;
+  std::uint64_t offset = 0;
+  std::uint64_t elems = 0;
+};
+
+/// Owns the arenas. Only this class knows their addresses.
+class StateStore {
+ public:
+  StateStore() = default;
+  /// Maps and binds, touches nothing. `node_elems[i]`: elements on node i.
+  /// @throws Error{out_of_memory} naming the stream and its size.
+  StateStore(const topology::Machine& machine, std::span<const StreamSpec> streams,
+             std::span<const std::uint64_t> node_elems);
+
+  [[nodiscard]] StateLease lease(const StatePlace& place) const;
+
+  struct ArenaInfo {
+    const char* purpose;
+    const NumaArena& arena;
+  };
+  [[nodiscard]] std::vector<ArenaInfo> arenas() const;
+
+ private:
+  std::vector<StreamSpec> streams_;
+  std::vector<NumaArena> arenas_;  // node-major: arenas_[node * streams + stream]
+};
+
+}  // namespace outboard::memory

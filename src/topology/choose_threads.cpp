@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+#include <string>
+
+#include "topology/machine.hpp"
+
+namespace outboard::topology {
+namespace {
+
+std::uint32_t sum(const std::vector<std::uint32_t>& threads) {
+  return std::accumulate(threads.begin(), threads.end(), 0u);
+}
+
+std::string spell(const std::vector<std::uint32_t>& threads) {
+  std::string text;
+  for (const std::uint32_t count : threads) {
+    text += (text.empty() ? "" : "+") + std::to_string(count);
+  }
+  return text + (sum(threads) == 1 ? " thread: " : " threads: ");
+}
+
+/// Takes from the largest node, the last among equals, so that nodes stay even.
+void shrink_to(std::vector<std::uint32_t>& threads, std::uint32_t limit) {
+  while (sum(threads) > limit) {
+    const auto most = std::max_element(threads.rbegin(), threads.rend());
+    if (*most <= 1) return;
+    --*most;
+  }
+}
+
+}  // namespace
+
+ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_node,
+                            std::uint32_t reserve_cores) {
+  ThreadChoice choice;
+  if (threads_per_node != 0) {
+    choice.threads_per_node.assign(machine.nodes.size(), threads_per_node);
+    choice.why = spell(choice.threads_per_node) + "as configured";
+    return choice;
+  }
+  for (const Node& node : machine.nodes) {
+    choice.threads_per_node.push_back(
+        std::max<std::uint32_t>(1, static_cast<std::uint32_t>(node.cores.size())));
+  }
+  std::string why = std::to_string(sum(choice.threads_per_node)) + " allowed physical cores";
+  std::uint32_t& last = choice.threads_per_node.back();
+  const std::uint32_t reserved = std::min(reserve_cores, last - 1);
+  last -= reserved;
+  if (reserved > 0) why += ", " + std::to_string(reserved) + " left to the trainer";
+  if (machine.quota_cores > 0 && sum(choice.threads_per_node) > machine.quota_cores) {
+    shrink_to(choice.threads_per_node, machine.quota_cores);
+    why += ", CPU quota " + std::to_string(machine.quota_cores);
+  }
+  choice.why = spell(choice.threads_per_node) + why;
+  return choice;
+}
+
+}  // namespace outboard::topology
