@@ -50,9 +50,9 @@ inline float default_gradient(const GradientPoint& at) {
 struct TinyParameter {
   std::string name;
   std::uint64_t elems = 1;
-  std::uint32_t group = 0;     ///< index into TinyOptions::groups
-  std::vector<float> initial;  ///< empty: a pattern of (parameter, element)
-  bool give_master = false;    ///< hand `initial` to the engine as FP32 masters too
+  std::uint32_t group = 0;       ///< index into TinyOptions::groups
+  std::vector<float> initial{};  ///< empty: a pattern of (parameter, element)
+  bool give_master = false;      ///< hand `initial` to the engine as FP32 masters too
 };
 
 /// Writes `bits` over one gradient element.
