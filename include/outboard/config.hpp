@@ -58,10 +58,10 @@ enum class Placement : std::uint8_t {
 struct OUTBOARD_API HostOptions {
   /// "" discovers the machine; otherwise a made-up one such as "numa:2 core:4 pu:1", whose nodes
   /// are bound to nothing.
-  std::string synthetic_topology;
+  std::string synthetic_topology{};
   std::uint32_t threads_per_node = 0;  ///< 0: the physical cores allowed, less `reserve_cores`
   std::optional<std::uint32_t>
-      reserve_cores;  ///< cores left to the trainer; default 1 beyond 2 cores
+      reserve_cores{};  ///< cores left to the trainer; default 1 beyond 2 cores
 };
 
 enum class LogLevel : std::uint8_t { info, warning, error };
@@ -70,18 +70,18 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 struct OUTBOARD_API Config {
   double max_grad_norm = 0.0;  ///< global-norm clipping; 0 or infinity: off
-  LossScaling loss_scaling;
+  LossScaling loss_scaling{};
   std::uint32_t accumulation = 1;  ///< micro-batches the trainer sums into one gradient
   Schedule schedule = Schedule::exact;
   Placement placement = Placement::host;
   std::size_t bucket_bytes = std::size_t{4} << 20;  ///< of 16-bit gradients; at least 8 KiB
   /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer
   /// than the buckets: the rest is pageable and reached through a pinned bounce ring.
-  std::optional<std::uint32_t> pinned_slots;
+  std::optional<std::uint32_t> pinned_slots{};
   bool check_waits =
       false;  ///< fill stale device weights with NaN at step(), to expose missing waits
-  HostOptions host;
-  LogSink log;  ///< none: silent
+  HostOptions host{};
+  LogSink log{};  ///< none: silent
 
   void validate() const;
 };

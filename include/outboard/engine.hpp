@@ -29,14 +29,14 @@ namespace outboard {
 /// Describes one parameter. `data` is borrowed device memory of `elems` elements of `dtype`,
 /// written by the engine from commit() until destruction.
 struct ParameterSpec {
-  std::string name;  ///< unique within the engine; shown in every message
+  std::string name{};  ///< unique within the engine; shown in every message
   DType dtype = DType::f16;
   std::uint64_t elems = 0;  ///< 0 is legal
   void* data = nullptr;     ///< device address of the weight; null only if elems is 0
-  GroupId group;
+  GroupId group{};
   /// Initial FP32 master weights, `elems` of them, read during commit() and not kept. Empty: the
   /// masters start as the device's 16-bit weights.
-  std::span<const float> master;
+  std::span<const float> master{};
 };
 
 class OUTBOARD_API Engine {
@@ -101,7 +101,7 @@ class OUTBOARD_API Engine {
   [[nodiscard]] std::uint64_t state_digest();
   /// Copies one parameter's state to the host; each span holds `elems` values or is empty. Blocks.
   struct StateView {
-    std::span<float> master, exp_avg, exp_avg_sq;
+    std::span<float> master{}, exp_avg{}, exp_avg_sq{};
   };
   void read_state(ParameterId parameter, const StateView& out);
   [[nodiscard]] std::uint64_t step_count(ParameterId parameter) const;  ///< updates applied to it

@@ -59,18 +59,18 @@ struct Rates {
   Duration copy_latency{0};            ///< added to each copy across the link
   /// Virtual time only: FP32 elements per second that one host node updates; 0: instant. Node i
   /// takes entry min(i, size-1).
-  std::vector<double> host_elems_per_s;
+  std::vector<double> host_elems_per_s{};
 };
 
 struct OUTBOARD_API Options {
   std::size_t memory_bytes = std::size_t{64} << 20;  ///< an allocation beyond it is refused
   Mode mode = Mode::threads;
-  Rates rates;
+  Rates rates{};
   bool stream_memory_ops = true;  ///< as cuStreamWaitValue32; without, wait() may block the host
   std::size_t pinned_limit_bytes = SIZE_MAX;  ///< registering more host memory is refused
   std::uint64_t seed = 0;        ///< virtual time: which of several ready operations goes first
   Duration max_random_delay{0};  ///< virtual time: every operation takes up to this much longer
-  std::vector<Fault> faults;
+  std::vector<Fault> faults{};
 
   void validate() const;
 };
