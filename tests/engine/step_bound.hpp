@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The time of a step as docs/architecture.md bounds it, worked out from durations and rates alone:
+/// nothing here runs the engine.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/model_layout.hpp"
+
+namespace outboard::testing {
+
+/// A layer is one parameter. Times in nanoseconds.
+struct LayerCost {
+  std::uint64_t elems = 0;
+  double forward_ns = 0.0;
+  double backward_ns = 0.0;
+};
+
+struct StepCost {
+  std::vector<LayerCost> layers;  ///< in forward order
+  std::uint64_t bucket_elems = 4096;
+  std::vector<double> update_ns_per_elem;  ///< one entry for each node
+  double down_ns_per_elem = 0.0;           ///< 2 bytes of gradient
+  double up_ns_per_elem = 0.0;             ///< 2 bytes of weight
+};
+
+/// Per bucket, in forward order.
+struct BucketCost {
+  std::uint32_t node = 0;
+  double update_ns = 0.0;
+  double upload_ns = 0.0;
+  double forward_ns = 0.0;  ///< of the layers whose last piece lies here
+};
+
+struct StepBound {
+  double forward_ns = 0.0;          ///< T_f
+  double backward_ns = 0.0;         ///< T_b
+  double gate_ns = 0.0;             ///< G: end of forward to end of backward and of all copies
+  double update_ns = 0.0;           ///< T_c: the busiest node's
+  double upload_ns = 0.0;           ///< T_u
+  double refresh_forward_ns = 0.0;  ///< gate to the end of the next forward, pipelined
+  double largest_update_ns = 0.0;   ///< of one bucket
+  bool copies_outstanding = false;  ///< at the end of backward
+  std::size_t buckets = 0;
+
+  /// Gate.exact: at most this.
+  [[nodiscard]] double exact_ns() const {
+    return gate_ns + refresh_forward_ns + (copies_outstanding ? largest_update_ns : 0.0);
+  }
+  /// One after the other: exactly this.
+  [[nodiscard]] double serial_ns() const { return forward_ns + gate_ns + update_ns + upload_ns; }
+};
+
+inline plan::ModelLayout layout_of(const StepCost& cost) {
+  std::vector<std::uint64_t> elems;
+  for (const LayerCost& layer : cost.layers) elems.push_back(layer.elems);
+  const std::vector<double> weights(cost.update_ns_per_elem.size(), 1.0);
+  return plan::make_layout(elems, cost.bucket_elems, weights);
+}
+
+inline std::vector<BucketCost> bucket_costs(const StepCost& cost, const plan::ModelLayout& layout) {
+  std::vector<BucketCost> buckets;
+  for (const plan::Bucket& bucket : layout.buckets) {
+    const auto elems = static_cast<double>(bucket.elems);
+    buckets.push_back({bucket.node, elems * cost.update_ns_per_elem.at(bucket.node),
+                       elems * cost.up_ns_per_elem, 0.0});
+  }
+  for (std::size_t i = 0; i < cost.layers.size(); ++i) {
+    const plan::SegmentRange pieces = layout.parameters[i];
+    const std::uint32_t last = layout.segments[pieces.first + pieces.count - 1].bucket;
+    buckets[last].forward_ns += cost.layers[i].forward_ns;
+  }
+  return buckets;
+}
+
+/// max over k <= i of: updates of k's node up to k, then uploads k..i, then forwards from i on.
+inline double refresh_forward(const std::vector<BucketCost>& buckets) {
+  double worst = 0.0;
+  for (std::size_t k = 0; k < buckets.size(); ++k) {
+    double updates = 0.0;
+    for (std::size_t j = 0; j <= k; ++j) {
+      if (buckets[j].node == buckets[k].node) updates += buckets[j].update_ns;
+    }
+    double uploads = 0.0;
+    for (std::size_t i = k; i < buckets.size(); ++i) {
+      uploads += buckets[i].upload_ns;
+      double forwards = 0.0;
+      for (std::size_t j = i; j < buckets.size(); ++j) forwards += buckets[j].forward_ns;
+      worst = std::max(worst, updates + uploads + forwards);
+    }
+  }
+  return worst;
+}
+
+/// Gradients leave in backward order over one link, each when it is there and the link is free.
+inline void simulate_backward(const StepCost& cost, StepBound& bound) {
+  double now = 0.0;
+  double link_free = 0.0;
+  for (std::size_t i = cost.layers.size(); i-- > 0;) {
+    now += cost.layers[i].backward_ns;
+    const auto elems = static_cast<double>(cost.layers[i].elems);
+    // The first copy of the last gradient starts at the end of backward: not outstanding before.
+    link_free = std::max(link_free, now) + elems * cost.down_ns_per_elem;
+  }
+  bound.backward_ns = now;
+  bound.gate_ns = std::max(now, link_free);
+  bound.copies_outstanding = link_free > now;
+}
+
+inline StepBound bound_of(const StepCost& cost) {
+  const plan::ModelLayout layout = layout_of(cost);
+  const std::vector<BucketCost> buckets = bucket_costs(cost, layout);
+  StepBound bound;
+  bound.buckets = buckets.size();
+  simulate_backward(cost, bound);
+  for (const LayerCost& layer : cost.layers) bound.forward_ns += layer.forward_ns;
+  std::vector<double> node_ns(cost.update_ns_per_elem.size(), 0.0);
+  for (const BucketCost& bucket : buckets) {
+    bound.upload_ns += bucket.upload_ns;
+    node_ns[bucket.node] += bucket.update_ns;
+    bound.largest_update_ns = std::max(bound.largest_update_ns, bucket.update_ns);
+  }
+  bound.update_ns = *std::max_element(node_ns.begin(), node_ns.end());
+  bound.refresh_forward_ns = refresh_forward(buckets);
+  return bound;
+}
+
+}  // namespace outboard::testing
