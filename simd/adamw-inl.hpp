@@ -103,17 +103,18 @@ HWY_INLINE std::size_t AdamWTail(DF df, const AdamWScalars& scalars, const AdamW
 }
 
 inline std::uint64_t AdamWStep(const AdamWShard& shard, const AdamWScalars& scalars) {
-  // A copy whose address nobody else has: stores to the state cannot change it, so the loop keeps
-  // the scalars in registers.
+  // Copies whose address nobody else has: stores to the state cannot change them, so the loop keeps
+  // scalars and pointers in registers.
   const AdamWScalars own = scalars;
+  const AdamWPointers start = {shard.grad_fp16.data(), shard.param.data(), shard.exp_avg.data(),
+                               shard.exp_avg_sq.data(), shard.weight_fp16.data()};
+  const auto at = [&start](std::size_t i) {
+    return AdamWPointers{start.grad_fp16 + i, start.param + i, start.exp_avg + i,
+                         start.exp_avg_sq + i, start.weight_fp16 + i};
+  };
   const hn::ScalableTag<float> df;
   const std::size_t lanes = hn::Lanes(df);
   const std::size_t size = shard.param.size();
-  const auto at = [&](std::size_t i) {
-    return AdamWPointers{shard.grad_fp16.data() + i, shard.param.data() + i,
-                         shard.exp_avg.data() + i, shard.exp_avg_sq.data() + i,
-                         shard.weight_fp16.data() + i};
-  };
   std::uint64_t overflowed = 0;
   std::size_t i = 0;
   for (; i + lanes <= size; i += lanes) overflowed += AdamWVector(df, own, at(i));
