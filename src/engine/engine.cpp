@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// The public engine: checks what it is given, then hands over to the pipeline. Owns everything, in
+// the order in which it depends on each other.
+#include "outboard/engine.hpp"
+
+#include <algorithm>
+#include <optional>
+#include <vector>
+
+#include "exec/executor.hpp"
+#include "outboard/error.hpp"
+#include "pipeline/step.hpp"
+#include "simd/target.hpp"
+#include "topology/machine.hpp"
+
+namespace outboard {
+namespace {
+
+/// Leaves a core to the trainer when updates overlap it and there are cores to spare.
+std::uint32_t default_reserve(const topology::Machine& machine, Schedule schedule) {
+  std::size_t cores = 0;
+  for (const topology::Node& node : machine.nodes) cores += node.cores.size();
+  return schedule == Schedule::exact && cores > 2 ? 1 : 0;
+}
+
+std::unique_ptr<exec::Executor> make_executor(device::Backend& backend,
+                                              const topology::Machine& machine,
+                                              const std::vector<std::uint32_t>& threads) {
+  core::VirtualLoop* loop = backend.virtual_loop();
+  if (loop == nullptr) return exec::make_default_executor(machine, threads);
+  std::vector<double> rates;
+  for (std::uint32_t node = 0; node < threads.size(); ++node) {
+    rates.push_back(backend.host_elems_per_s(node));
+  }
+  return exec::make_virtual_executor(*loop, threads, rates);
+}
+
+[[noreturn]] void refuse(const std::string& name, const char* what) {
+  throw Error(ErrorCode::invalid_argument, "add_parameter(): parameter '" + name + "' " + what);
+}
+
+}  // namespace
+
+class Engine::Impl {
+ public:
+  Impl(Device device, Config config) : device_(std::move(device)), config_(std::move(config)) {
+    config_.validate();
+    if (!device_.backend()) {
+      throw Error(ErrorCode::invalid_argument,
+                  "Engine: the device handle is empty; make one with "
+                  "Device::sim() and do not move from it");
+    }
+    machine_ = config_.host.synthetic_topology.empty()
+                   ? topology::discover()
+                   : topology::synthetic(config_.host.synthetic_topology);
+    const std::uint32_t reserve =
+        config_.host.reserve_cores.value_or(default_reserve(machine_, config_.schedule));
+    threads_ = topology::choose_threads(machine_, config_.host.threads_per_node, reserve);
+  }
+
+  GroupId add_group(const AdamW& settings) {
+    require_before_commit("add_group()");
+    settings.validate();
+    groups_.push_back(settings);
+    return GroupId{static_cast<std::uint32_t>(groups_.size() - 1)};
+  }
+
+  ParameterId add_parameter(const ParameterSpec& spec) {
+    require_before_commit("add_parameter()");
+    check(spec);
+    if (const auto tied = find_tied(spec)) return *tied;
+    pipeline::ParameterInput input;
+    input.name = spec.name;
+    input.weight = spec.data;
+    input.elems = spec.elems;
+    input.group = spec.group.value;
+    input.master = spec.master;
+    parameters_.push_back(std::move(input));
+    return ParameterId{static_cast<std::uint32_t>(parameters_.size() - 1)};
+  }
+
+  void commit() {
+    require_before_commit("commit()");
+    device::Backend& backend = *device_.backend();
+    auto executor = make_executor(backend, machine_, threads_.threads_per_node);
+    pipeline_ =
+        std::make_unique<pipeline::Pipeline>(backend, *executor, machine_, config_, parameters_);
+    executor_ = std::move(executor);
+    for (pipeline::ParameterInput& input : parameters_) input.master = {};
+    log_start();
+  }
+
+  void set_group(GroupId group, const AdamW& settings) {
+    if (group.value >= groups_.size()) {
+      throw Error(ErrorCode::invalid_argument, "set_group(): group " + std::to_string(group.value) +
+                                                   " of " + std::to_string(groups_.size()) +
+                                                   " is unknown; use what add_group() returned");
+    }
+    settings.validate();
+    groups_[group.value] = settings;
+  }
+
+  /// The pipeline, for a call that needs commit().
+  pipeline::Pipeline& running(const char* call) const {
+    if (!pipeline_) {
+      throw Error(ErrorCode::protocol_error,
+                  std::string(call) + " before commit(); register all parameters, then commit()");
+    }
+    return *pipeline_;
+  }
+  pipeline::Pipeline& running(const char* call, ParameterId parameter) const {
+    pipeline::Pipeline& pipeline = running(call);
+    if (parameter.value >= parameters_.size()) {
+      throw Error(ErrorCode::invalid_argument,
+                  std::string(call) + ": parameter id " + std::to_string(parameter.value) + " of " +
+                      std::to_string(parameters_.size()) +
+                      " is unknown; use what add_parameter() returned");
+    }
+    return pipeline;
+  }
+
+  [[nodiscard]] const std::vector<AdamW>& groups() const noexcept { return groups_; }
+
+  void check_state_view(ParameterId parameter, const StateView& out) const {
+    const std::uint64_t elems = parameters_[parameter.value].elems;
+    for (const std::size_t size : {out.master.size(), out.exp_avg.size(), out.exp_avg_sq.size()}) {
+      if (size == 0 || size == elems) continue;
+      throw Error(ErrorCode::invalid_argument,
+                  "read_state(): parameter '" + parameters_[parameter.value].name + "' has " +
+                      std::to_string(elems) + " elements and a span has " + std::to_string(size) +
+                      "; give spans of that size, or empty ones");
+    }
+  }
+
+  [[nodiscard]] std::string describe() const {
+    std::string text = "device: " + std::string(device_.name()) + "\n" + machine_.notes;
+    if (!text.empty() && text.back() != '\n') text += '\n';
+    text += "threads: " + threads_.why + "\n";
+    text += "simd: " + std::string(simd::active_target()) + "\n";
+    text += "optimizer: AdamW, decoupled weight decay\n";
+    if (pipeline_) text += pipeline_->describe();
+    return text;
+  }
+
+ private:
+  void require_before_commit(const char* call) const {
+    if (!pipeline_) return;
+    throw Error(ErrorCode::protocol_error, std::string(call) +
+                                               " after commit(); parameters and "
+                                               "groups are fixed from then on");
+  }
+
+  void check(const ParameterSpec& spec) const {
+    const auto same_name = [&](const auto& other) { return other.name == spec.name; };
+    if (spec.name.empty()) refuse(spec.name, "needs a name");
+    if (std::ranges::any_of(parameters_, same_name)) refuse(spec.name, "is registered already");
+    if (spec.dtype != DType::f16) {
+      throw Error(ErrorCode::unsupported, "add_parameter(): parameter '" + spec.name +
+                                              "' is not DType::f16, the one that this release has");
+    }
+    if (spec.group.value >= groups_.size()) {
+      refuse(spec.name, "names a group that add_group() did not return");
+    }
+    if (!spec.master.empty() && spec.master.size() != spec.elems) {
+      refuse(spec.name, "has a `master` of another length than `elems`");
+    }
+    if (spec.elems == 0) return;
+    if (spec.data == nullptr) refuse(spec.name, "has no `data`");
+    if (spec.elems > SIZE_MAX / 16) refuse(spec.name, "has more `elems` than memory can hold");
+    if (reinterpret_cast<std::uintptr_t>(spec.data) % 2 != 0) {
+      refuse(spec.name, "has `data` that is not aligned to 2 bytes");
+    }
+    device_.backend()->check_range(spec.data, spec.elems * 2);
+  }
+
+  /// A second name for the same weight; a partial overlap is refused.
+  [[nodiscard]] std::optional<ParameterId> find_tied(const ParameterSpec& spec) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(spec.data);
+    for (std::uint32_t i = 0; i < parameters_.size() && spec.elems > 0; ++i) {
+      const auto other = reinterpret_cast<std::uintptr_t>(parameters_[i].weight);
+      if (begin == other && spec.elems == parameters_[i].elems) return ParameterId{i};
+      if (begin < other + parameters_[i].elems * 2 && other < begin + spec.elems * 2) {
+        throw Error(ErrorCode::invalid_argument,
+                    "add_parameter(): parameter '" + spec.name + "' overlaps '" +
+                        parameters_[i].name +
+                        "' in part; only the very same weight can have a second name");
+      }
+    }
+    return std::nullopt;
+  }
+
+  void log_start() const {
+    if (!config_.log) return;
+    config_.log(LogLevel::info, describe());
+    if (const std::string problem = simd::environment_problem(); !problem.empty()) {
+      config_.log(LogLevel::warning, problem);
+    }
+  }
+
+  Device device_;
+  Config config_;
+  topology::Machine machine_;
+  topology::ThreadChoice threads_;
+  std::vector<AdamW> groups_;
+  std::vector<pipeline::ParameterInput> parameters_;
+  std::unique_ptr<exec::Executor> executor_;
+  std::unique_ptr<pipeline::Pipeline> pipeline_;
+};
+
+Engine::Engine(Device device, Config config)
+    : impl_(std::make_unique<Impl>(std::move(device), std::move(config))) {}
+Engine::~Engine() = default;
+
+GroupId Engine::add_group(const AdamW& settings) {
+  return impl_->add_group(settings);
+}
+ParameterId Engine::add_parameter(const ParameterSpec& spec) {
+  return impl_->add_parameter(spec);
+}
+void Engine::commit() {
+  impl_->commit();
+}
+
+void Engine::set_group(GroupId group, const AdamW& settings) {
+  impl_->set_group(group, settings);
+}
+void Engine::wait(ParameterId parameter, NativeStream stream) {
+  impl_->running("wait()", parameter).wait(parameter, stream);
+}
+void Engine::gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream) {
+  impl_->running("gradient_ready()", parameter).gradient_ready(parameter, gradient, stream);
+}
+void Engine::wait_gradient_taken(ParameterId parameter, NativeStream stream) {
+  impl_->running("wait_gradient_taken()", parameter).wait_gradient_taken(parameter, stream);
+}
+StepResult Engine::step() {
+  return impl_->running("step()").step(impl_->groups());
+}
+void Engine::discard() {
+  impl_->running("discard()").discard();
+}
+double Engine::loss_scale() const {
+  return impl_->running("loss_scale()").loss_scale();
+}
+
+void Engine::weights_changed(ParameterId parameter, NativeStream stream) {
+  impl_->running("weights_changed()", parameter).weights_changed(parameter, stream);
+}
+void Engine::synchronize() {
+  impl_->running("synchronize()").synchronize();
+}
+std::uint64_t Engine::state_digest() {
+  return impl_->running("state_digest()").state_digest();
+}
+void Engine::read_state(ParameterId parameter, const StateView& out) {
+  pipeline::Pipeline& pipeline = impl_->running("read_state()", parameter);
+  impl_->check_state_view(parameter, out);
+  pipeline.read_state(parameter, {out.master, out.exp_avg, out.exp_avg_sq});
+}
+std::uint64_t Engine::step_count(ParameterId parameter) const {
+  return impl_->running("step_count()", parameter).step_count(parameter);
+}
+StepStats Engine::stats() const {
+  return impl_->running("stats()").stats();
+}
+MemoryLedger Engine::ledger() const {
+  return impl_->running("ledger()").ledger();
+}
+std::string Engine::describe() const {
+  return impl_->describe();
+}
+
+}  // namespace outboard

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: Apache-2.0
+// One step, in the order in which a gradient lives through it.
+#include "pipeline/step.hpp"
+
+#include <algorithm>
+
+#include "optim/adamw_scalars.hpp"
+
+namespace outboard::pipeline {
+namespace {
+
+constexpr std::uint16_t kHalfNaN = 0x7E00;
+
+std::string quoted(const Parameter& parameter) {
+  return "parameter '" + parameter.name + "'";
+}
+
+bool is_device_trouble(ErrorCode code) {
+  return code == ErrorCode::device_failure || code == ErrorCode::deadlock;
+}
+
+}  // namespace
+
+template <class Call>
+auto Pipeline::guarded(Call&& call) {
+  std::unique_lock lock(flow_.mutex);
+  flow_.throw_if_broken();
+  try {
+    return call(lock);
+  } catch (const Error& failure) {
+    if (!lock.owns_lock()) lock.lock();
+    if (is_device_trouble(failure.code())) {
+      flow_.error.capture(failure.code(), failure.what());
+      flow_.error.mark_reported();
+      flow_.backend.waiter().wake();
+    }
+    throw;
+  }
+}
+
+// --- the gradient leaves ------------------------------------------------------------------------
+
+void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream stream) {
+  guarded([&](auto&) {
+    Parameter& parameter = flow_.parameters[id.value];
+    require_gradient_allowed(parameter, gradient);
+    if (parameter.elems == 0) return;
+    gradient_out_->take(id.value, gradient, stream);
+    readers_->seen(stream);
+  });
+}
+
+void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* gradient) const {
+  if (parameter.has_gradient) {
+    throw Error(ErrorCode::protocol_error,
+                "gradient_ready(): a second gradient for " + quoted(parameter) +
+                    " in one step; sum the micro-batches in the trainer and give the sum once, or "
+                    "drop the first with discard()");
+  }
+  if (parameter.refresh_unwaited) {
+    throw Error(
+        ErrorCode::protocol_error,
+        "gradient_ready(): " + quoted(parameter) +
+            " was refreshed by the last step() and nobody called wait() for it: this "
+            "gradient may come from stale weights; call wait() before the forward reads it");
+  }
+  if (parameter.elems == 0) return;
+  flow_.backend.check_range(gradient, parameter.elems * 2);
+  flow_.backend.check_range(parameter.weight, parameter.elems * 2);
+}
+
+void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
+  guarded([&](auto& lock) {
+    const Parameter& parameter = flow_.parameters[id.value];
+    if (parameter.elems == 0) return;
+    if (parameter.gradient == nullptr) {
+      throw Error(ErrorCode::protocol_error,
+                  "wait_gradient_taken(): no gradient was ever given for " + quoted(parameter) +
+                      "; call gradient_ready() first");
+    }
+    if (resident_ && parameter.has_gradient) {
+      throw Error(ErrorCode::protocol_error,
+                  "wait_gradient_taken(): " + quoted(parameter) +
+                      " is device-resident, so its gradient is read where it is by the update that "
+                      "step() starts; call step() first, or keep a buffer for each gradient");
+    }
+    if (resident_) {
+      weight_in_->wait_refreshed(lock, id.value, stream);
+      flow_.backend.wait_event(stream, parameter.reduced);
+    } else {
+      gradient_out_->wait_taken(lock, id.value, stream);
+    }
+  });
+}
+
+void Pipeline::gradient_drained(std::uint32_t segment) noexcept {
+  gradient_out_->segment_landed(segment);
+}
+
+// --- the gate -----------------------------------------------------------------------------------
+
+StepResult Pipeline::step(std::span<const AdamW> groups) {
+  return guarded([&](auto& lock) {
+    StepResult result;
+    result.step = ++steps_;
+    wait_for_last_step(lock);
+    report_weight_overflows();
+    result.loss_scale = result.next_loss_scale = gate_->loss_scale();
+    const auto given = [](const Parameter& parameter) { return parameter.has_gradient; };
+    if (std::ranges::none_of(flow_.parameters, given)) return result;
+    const StepGate::Verdict verdict = gate_->decide(lock, result);
+    if (verdict.apply) {
+      result.outcome = StepOutcome::applied;
+      apply(lock, groups, verdict.coeff);
+    } else {
+      result.outcome = StepOutcome::skipped;
+      skip(result);
+      if (verdict.give_up) throw gate_->give_up_error(result);
+    }
+    return result;
+  });
+}
+
+void Pipeline::wait_for_last_step(std::unique_lock<std::mutex>& lock) {
+  const std::int64_t start = flow_.backend.now_ns();
+  flow_.wait_until(
+      lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
+      "step(): the updates of the step before");
+  flow_.stats.drain_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
+}
+
+void Pipeline::skip(const StepResult& result) {
+  gradient_out_->drop();
+  readers_->forget();
+  flow_.stats.steps_skipped += 1;
+  if (gate_->overflows_in_a_row() > 1) return;  // said once
+  std::string cause = "the norm of the gradients is " + std::to_string(result.grad_norm);
+  if (result.non_finite) {
+    cause = "parameter '" + std::string(result.non_finite->name) + "' has a gradient that is " +
+            (result.non_finite->is_nan ? "NaN" : "Inf") + " at element " +
+            std::to_string(result.non_finite->element);
+  }
+  warn("step " + std::to_string(result.step) + " skipped, nothing changed: " + cause +
+       "; the loss scale goes from " + std::to_string(result.loss_scale) + " to " +
+       std::to_string(result.next_loss_scale) + ". Further skips in a row are in StepResult only");
+}
+
+void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups,
+                     double coeff) {
+  begin_update(groups, coeff);
+  order_uploads_behind_readers();
+  flow_.stats.steps_applied += 1;
+  if (resident_) {
+    auto* counts = static_cast<std::byte*>(device_scalars_) +
+                   flow_.parameters.size() * sizeof(device::GradientScalars);
+    resident_->update(counts);
+  } else {
+    open_gate();
+  }
+  if (config_.schedule == Schedule::serial) run_serially(lock);
+}
+
+void Pipeline::begin_update(std::span<const AdamW> groups, double coeff) {
+  flow_.epoch += 1;
+  for (Parameter& parameter : flow_.parameters) {
+    parameter.in_update = parameter.has_gradient;
+    parameter.has_gradient = false;
+    if (!parameter.in_update) continue;
+    parameter.step_count += 1;
+    parameter.scalars = optim::adamw_scalars(groups[parameter.group], parameter.step_count, coeff);
+    parameter.refresh_unwaited = true;
+    parameter.ever_refreshed = true;
+  }
+}
+
+void Pipeline::order_uploads_behind_readers() {
+  readers_->order_behind(flow_.up);
+  readers_->forget();
+  if (!config_.check_waits) return;
+  for (const Parameter& parameter : flow_.parameters) {
+    if (!parameter.in_update) continue;
+    flow_.backend.fill_half(flow_.up, parameter.weight, parameter.elems, kHalfNaN);
+  }
+}
+
+// --- update and upload --------------------------------------------------------------------------
+
+void Pipeline::open_gate() {
+  for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
+    const plan::Bucket& bucket = flow_.layout.buckets[i];
+    const auto first = flow_.layout.segments.begin() + bucket.first_segment;
+    const auto takes_part = [&](const plan::Segment& segment) {
+      return flow_.parameters[segment.parameter].in_update;
+    };
+    if (std::none_of(first, first + bucket.segments, takes_part)) continue;
+    // Even if its upload could not be queued the bucket is updated: that raises the flag which the
+    // up stream may wait for already.
+    if (flow_.options.uploads_ahead) flow_.capture_failure([&] { weight_in_->queue_ahead(i); });
+    update_->open(i);
+    flow_.throw_if_broken();
+  }
+}
+
+void Pipeline::bucket_updated(Ticket ticket) noexcept {
+  if (config_.schedule == Schedule::serial) return;
+  weight_in_->start(std::move(ticket));
+}
+
+void Pipeline::weight_queued(std::uint32_t bucket) noexcept {
+  weight_in_->finish(bucket);
+}
+
+void Pipeline::run_serially(std::unique_lock<std::mutex>& lock) {
+  if (!resident_) {
+    flow_.wait_until(
+        lock, [&] { return flow_.updates_running == 0; }, "step(): serial updates");
+    for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
+      if (flow_.buckets[i].updating) weight_in_->start(i);
+    }
+  }
+  synchronize_uploads(lock);
+}
+
+void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
+  flow_.wait_until(
+      lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
+      "the updates and uploads of the last step");
+  flow_.backend.record(uploads_passed_, flow_.up);
+  flow_.stats.host_device_syncs += 1;
+  lock.unlock();
+  flow_.backend.synchronize(uploads_passed_, "the uploads of refreshed weights");
+  lock.lock();
+}
+
+// --- the weight is back -------------------------------------------------------------------------
+
+void Pipeline::wait(ParameterId id, NativeStream stream) {
+  guarded([&](auto& lock) {
+    Parameter& parameter = flow_.parameters[id.value];
+    readers_->seen(stream);
+    const std::int64_t start = flow_.backend.now_ns();
+    weight_in_->wait_refreshed(lock, id.value, stream);
+    flow_.stats.refresh_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
+    parameter.refresh_unwaited = false;
+  });
+}
+
+void Pipeline::discard() {
+  guarded([&](auto&) { gradient_out_->drop(); });
+}
+
+// --- between steps ------------------------------------------------------------------------------
+
+void Pipeline::synchronize() {
+  guarded([&](auto& lock) { synchronize_uploads(lock); });
+}
+
+void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
+  guarded([&](auto& lock) {
+    const Parameter& parameter = flow_.parameters[id.value];
+    if (parameter.has_gradient) {
+      throw Error(ErrorCode::protocol_error, "weights_changed(): a gradient of " +
+                                                 quoted(parameter) +
+                                                 " is pending; call step() or discard() first");
+    }
+    if (parameter.refresh_unwaited) {
+      throw Error(ErrorCode::protocol_error,
+                  "weights_changed(): " + quoted(parameter) +
+                      " was refreshed by the last step() and nobody called wait() for it, so the "
+                      "refresh may overwrite the change; call wait() before writing the weight");
+    }
+    if (parameter.elems == 0) return;
+    synchronize_uploads(lock);
+    flow_.wait_until(
+        lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
+        "weights_changed(): dropped gradients on their way");
+    whole_state_->reread(lock, id.value, stream);
+  });
+}
+
+std::uint64_t Pipeline::state_digest() {
+  return guarded([&](auto& lock) {
+    synchronize_uploads(lock);
+    return whole_state_->digest(lock, gate_->loss_scale());
+  });
+}
+
+void Pipeline::read_state(ParameterId id, const std::array<std::span<float>, 3>& out) {
+  guarded([&](auto& lock) {
+    synchronize_uploads(lock);
+    whole_state_->read(lock, id.value, out);
+  });
+}
+
+double Pipeline::loss_scale() {
+  const std::lock_guard lock(flow_.mutex);
+  return gate_->loss_scale();
+}
+
+std::uint64_t Pipeline::step_count(ParameterId id) {
+  const std::lock_guard lock(flow_.mutex);
+  return flow_.parameters[id.value].step_count;
+}
+
+void Pipeline::report_weight_overflows() {
+  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
+    const std::uint64_t total = flow_.weight_overflows[i].load() + gate_->resident_overflows(i);
+    if (total == reported_overflows_[i]) continue;
+    flow_.stats.weight_overflows += total - reported_overflows_[i];
+    if (reported_overflows_[i] == 0) {
+      warn(quoted(flow_.parameters[i]) + ": " + std::to_string(total) +
+           " finite master weights are too large for FP16 and became Inf on the device; lower the "
+           "learning rate or add weight decay. Later ones are counted in StepStats only");
+    }
+    reported_overflows_[i] = total;
+  }
+}
+
+void Pipeline::warn(const std::string& text) const {
+  if (config_.log) config_.log(LogLevel::warning, text);
+}
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/bounce_ring.hpp"
+
+#include <cstring>
+
+namespace outboard::pipeline {
+namespace {
+
+constexpr std::int64_t kBeforeUpdates = -1;
+/// A bounce moves 4 bytes per element where an update moves 28.
+constexpr std::uint64_t kCostDivisor = 7;
+
+}  // namespace
+
+BounceRing::BounceRing(Flow& flow, std::span<const memory::SlotView> buffers,
+                       BounceListener& listener)
+    : flow_(flow),
+      listener_(listener),
+      gradients_(flow.layout.segments.size()),
+      weights_(flow.layout.buckets.size()) {
+  for (const memory::SlotView& view : buffers) {
+    buffers_.push_back(std::make_unique<Buffer>());
+    buffers_.back()->bytes = view.bytes;
+    buffers_.back()->passed = flow.backend.create_event();
+  }
+}
+
+BounceRing::~BounceRing() {
+  for (const auto& buffer : buffers_) flow_.backend.destroy_event(buffer->passed);
+}
+
+void BounceRing::request_gradient(std::uint32_t segment) {
+  gradients_.push(segment);
+  pump();
+}
+
+void BounceRing::request_weight(std::uint32_t bucket) {
+  weights_.push(bucket);
+  pump();
+}
+
+void BounceRing::drop_gradients() {
+  while (!gradients_.empty()) {
+    const std::uint32_t segment = gradients_.pop();
+    flow_.segments[segment].copies_in_flight -= 1;
+    flow_.parameters[flow_.layout.segments[segment].parameter].unqueued_copies -= 1;
+  }
+  for (const auto& buffer : buffers_) {
+    if (buffer->cargo == Cargo::gradient) buffer->dropped.store(true);
+  }
+}
+
+void BounceRing::pump() {
+  for (std::uint32_t i = 0; i < buffers_.size(); ++i) {
+    if (buffers_[i]->cargo != Cargo::none) continue;
+    if (!weights_.empty()) {  // the next forward waits for these
+      start_weight(i, weights_.pop());
+    } else if (!gradients_.empty()) {
+      start_gradient(i, gradients_.pop());
+    }
+  }
+}
+
+void BounceRing::start_gradient(std::uint32_t buffer_index, std::uint32_t index) {
+  Buffer& buffer = *buffers_[buffer_index];
+  buffer.cargo = Cargo::gradient;
+  buffer.index = index;
+  buffer.dropped.store(false);
+  const plan::Segment& segment = flow_.layout.segments[index];
+  Parameter& parameter = flow_.parameters[segment.parameter];
+  const auto* source =
+      static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
+  const auto target = buffer.bytes.first(segment.elems * 2);
+  flow_.backend.wait_event(flow_.down, parameter.ready);
+  flow_.backend.copy_to_host(target, source, flow_.down);
+  flow_.backend.record(flow_.segments[index].arrived, flow_.down);
+  flow_.notify(flow_.segments[index].arrived, {&BounceRing::gradient_landed, this, buffer_index});
+  flow_.stats.gradient_bytes_down += target.size();
+  flow_.stats.copies_down += 1;
+  parameter.unqueued_copies -= 1;
+  flow_.backend.waiter().wake();
+}
+
+void BounceRing::post(std::uint32_t buffer, std::uint64_t elems,
+                      void (*body)(void*, std::uint64_t, std::uint32_t) noexcept,
+                      void (*done)(void*, std::uint64_t) noexcept) {
+  const Buffer& cargo = *buffers_[buffer];
+  const std::uint32_t bucket =
+      cargo.cargo == Cargo::gradient ? flow_.layout.segments[cargo.index].bucket : cargo.index;
+  exec::Task task;
+  task.node = flow_.layout.buckets[bucket].node;
+  task.priority = kBeforeUpdates;
+  task.cost_elems = elems / kCostDivisor;
+  task.body = body;
+  task.done = done;
+  task.context = this;
+  task.argument = buffer;
+  flow_.post(task);
+}
+
+void BounceRing::gradient_landed(void* self, std::uint64_t buffer) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  const std::lock_guard lock(ring.flow_.mutex);
+  const std::uint64_t elems = ring.flow_.layout.segments[ring.buffers_[buffer]->index].elems;
+  ring.post(static_cast<std::uint32_t>(buffer), elems, &BounceRing::drain, &BounceRing::drained);
+  ring.flow_.finish_callback();
+}
+
+void BounceRing::drain(void* self, std::uint64_t buffer, std::uint32_t /*part*/) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  const Buffer& cargo = *ring.buffers_[buffer];
+  if (cargo.dropped.load()) return;
+  const auto slot = ring.flow_.slot_bytes(ring.flow_.layout.segments[cargo.index]);
+  std::memcpy(slot.data(), cargo.bytes.data(), slot.size());
+}
+
+void BounceRing::drained(void* self, std::uint64_t buffer) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  const std::lock_guard lock(ring.flow_.mutex);
+  const std::uint32_t segment = ring.buffers_[buffer]->index;
+  ring.flow_.stats.bounce_bytes += ring.flow_.layout.segments[segment].elems * 2;
+  ring.release(static_cast<std::uint32_t>(buffer));
+  ring.listener_.gradient_drained(segment);
+  ring.flow_.finish_task();
+}
+
+void BounceRing::start_weight(std::uint32_t buffer, std::uint32_t bucket) {
+  buffers_[buffer]->cargo = Cargo::weight;
+  buffers_[buffer]->index = bucket;
+  post(buffer, flow_.layout.buckets[bucket].elems, &BounceRing::fill, &BounceRing::filled);
+}
+
+void BounceRing::fill(void* self, std::uint64_t buffer, std::uint32_t /*part*/) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  ring.copy_weights(*ring.buffers_[buffer]);
+}
+
+void BounceRing::copy_weights(Buffer& buffer) noexcept {
+  const plan::Bucket& bucket = flow_.layout.buckets[buffer.index];
+  for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
+    if (!flow_.parameters[segment.parameter].in_update) continue;
+    const auto slot = flow_.slot_bytes(segment);
+    std::memcpy(buffer.bytes.data() + segment.offset * 2, slot.data(), slot.size());
+  }
+}
+
+void BounceRing::filled(void* self, std::uint64_t buffer) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  const std::lock_guard lock(ring.flow_.mutex);
+  ring.flow_.capture_failure(
+      [&] { ring.queue_upload(*ring.buffers_[buffer], static_cast<std::uint32_t>(buffer)); });
+  ring.listener_.weight_queued(ring.buffers_[buffer]->index);
+  ring.flow_.finish_task();
+}
+
+void BounceRing::queue_upload(Buffer& buffer, std::uint32_t index) {
+  const plan::Bucket& bucket = flow_.layout.buckets[buffer.index];
+  for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
+    if (!flow_.parameters[segment.parameter].in_update) continue;
+    const auto bytes = buffer.bytes.subspan(segment.offset * 2, segment.elems * 2);
+    flow_.backend.copy_to_device(flow_.weight_address(segment), bytes, flow_.up);
+    flow_.stats.weight_bytes_up += bytes.size();
+    flow_.stats.bounce_bytes += bytes.size();
+    flow_.stats.copies_up += 1;
+  }
+  flow_.backend.record(flow_.buckets[buffer.index].refreshed, flow_.up);
+  flow_.backend.record(buffer.passed, flow_.up);
+  flow_.notify(buffer.passed, {&BounceRing::weight_passed, this, index});
+}
+
+void BounceRing::weight_passed(void* self, std::uint64_t buffer) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  const std::lock_guard lock(ring.flow_.mutex);
+  // A device callback may not call the device, and handing the buffer on does.
+  ring.post(static_cast<std::uint32_t>(buffer), 0, &BounceRing::nothing, &BounceRing::freed);
+  ring.flow_.finish_callback();
+}
+
+void BounceRing::nothing(void* /*self*/, std::uint64_t /*buffer*/,
+                         std::uint32_t /*part*/) noexcept {}
+
+void BounceRing::freed(void* self, std::uint64_t buffer) noexcept {
+  auto& ring = *static_cast<BounceRing*>(self);
+  const std::lock_guard lock(ring.flow_.mutex);
+  ring.release(static_cast<std::uint32_t>(buffer));
+  ring.flow_.finish_task();
+}
+
+void BounceRing::release(std::uint32_t buffer) {
+  buffers_[buffer]->cargo = Cargo::none;
+  flow_.capture_failure([&] { pump(); });
+}
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a pipeline comes to be, what it holds, and how it ends.
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "optim/state_layout.hpp"
+#include "pipeline/step.hpp"
+
+namespace outboard::pipeline {
+namespace {
+
+constexpr std::array<memory::StreamSpec, optim::kAdamWState.size()> state_streams() {
+  std::array<memory::StreamSpec, optim::kAdamWState.size()> specs;
+  for (std::size_t i = 0; i < specs.size(); ++i) {
+    specs[i] = {optim::kAdamWState[i].purpose, optim::kAdamWState[i].bytes_per_elem};
+  }
+  return specs;
+}
+
+/// Scalars of the norm, then counts of overflowed weights, then the digest's sum.
+std::size_t overflow_offset(std::size_t parameters) {
+  return parameters * sizeof(device::GradientScalars);
+}
+std::size_t digest_offset(std::size_t parameters) {
+  return overflow_offset(parameters) + parameters * sizeof(std::uint64_t);
+}
+std::size_t scalar_bytes(std::size_t parameters) {
+  return digest_offset(parameters) + sizeof(std::uint64_t);
+}
+
+FlowOptions flow_options(const Config& config) {
+  return {config.schedule, config.check_waits, false};
+}
+
+}  // namespace
+
+Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
+                   const topology::Machine& machine, const Config& config,
+                   std::span<const ParameterInput> parameters)
+    : config_(config), flow_(backend, executor, flow_options(config)) {
+  try {
+    create_tables(machine, parameters);
+    create_memory(machine);
+    create_streams_and_events();
+    create_stages();
+    report_staging();
+    load(parameters);
+  } catch (...) {
+    wait_for_work_in_flight();
+    release();
+    throw;
+  }
+}
+
+Pipeline::~Pipeline() {
+  wait_for_work_in_flight();
+  release();
+}
+
+void Pipeline::create_tables(const topology::Machine& machine,
+                             std::span<const ParameterInput> parameters) {
+  std::vector<std::uint64_t> elems;
+  for (const ParameterInput& input : parameters) elems.push_back(input.elems);
+  std::vector<double> weights;
+  for (std::uint32_t node = 0; node < machine.nodes.size(); ++node) {
+    weights.push_back(flow_.executor.threads(node));
+  }
+  flow_.layout = plan::make_layout(elems, config_.bucket_bytes / 2, weights);
+  flow_.parameters.resize(parameters.size());
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    Parameter& parameter = flow_.parameters[i];
+    parameter.name = parameters[i].name;
+    parameter.weight = parameters[i].weight;
+    parameter.elems = parameters[i].elems;
+    parameter.group = parameters[i].group;
+    parameter.segments = flow_.layout.parameters[i];
+  }
+  flow_.segments.resize(flow_.layout.segments.size());
+  flow_.buckets.resize(flow_.layout.buckets.size());
+  flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(parameters.size());
+  reported_overflows_.assign(parameters.size(), 0);
+  // Updates, and for the ring one drain or fill of each buffer.
+  flow_.executor.reserve(flow_.buckets.size() + 64);
+}
+
+void Pipeline::create_memory(const topology::Machine& machine) {
+  const std::size_t scalars = scalar_bytes(flow_.parameters.size());
+  device_scalars_ = flow_.backend.allocate(scalars);
+  host_scalars_ =
+      memory::PinnedRegion(flow_.backend, memory::NumaArena(machine, 0, scalars, "gate scalars"));
+  std::memset(host_scalars_.bytes().data(), 0, scalars);
+  if (config_.placement == Placement::device_resident) {
+    resident_.emplace(flow_);
+    flow_.options.uploads_ahead = true;  // updates are queued at the gate, in forward order
+    return;
+  }
+  flow_.state = memory::StateStore(machine, state_streams(), flow_.layout.node_elems);
+  std::vector<memory::SlotSpec> specs;
+  for (const plan::Bucket& bucket : flow_.layout.buckets) {
+    specs.push_back({bucket.node, bucket.padded_elems * 2});
+  }
+  staging_ = memory::StagingPool(flow_.backend, machine, specs, config_.pinned_slots);
+  for (std::size_t i = 0; i < specs.size(); ++i) flow_.buckets[i].slot = staging_.slot(i);
+  for (const memory::SlotView& buffer : staging_.ring()) {
+    std::memset(buffer.bytes.data(), 0, buffer.bytes.size());
+  }
+  flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && staging_.ring().empty() &&
+                                config_.schedule == Schedule::exact;
+}
+
+void Pipeline::create_streams_and_events() {
+  device::Backend& backend = flow_.backend;
+  streams_created_ = true;
+  flow_.norm = backend.create_stream("norm");
+  flow_.down = backend.create_stream("gradients down");
+  flow_.up = backend.create_stream("weights up");
+  for (Parameter& parameter : flow_.parameters) {
+    parameter.ready = backend.create_event();
+    parameter.reduced = backend.create_event();
+  }
+  for (SegmentRun& segment : flow_.segments) segment.arrived = backend.create_event();
+  for (BucketRun& bucket : flow_.buckets) {
+    bucket.refreshed = backend.create_event();
+    if (flow_.options.uploads_ahead && !resident_) bucket.flag = backend.create_flag();
+  }
+  uploads_passed_ = backend.create_event();
+}
+
+void Pipeline::create_stages() {
+  const std::size_t count = flow_.parameters.size();
+  const std::span<std::byte> host = host_scalars_.bytes();
+  const std::size_t gate_bytes = resident_ ? digest_offset(count) : overflow_offset(count);
+  auto* device_sum = static_cast<std::byte*>(device_scalars_) + digest_offset(count);
+  readers_.emplace(flow_.backend);
+  gate_.emplace(flow_,
+                GateSettings{config_.max_grad_norm, config_.accumulation, config_.loss_scaling},
+                device_scalars_, host.first(gate_bytes), resident_.has_value());
+  whole_state_.emplace(flow_, resident_ ? &*resident_ : nullptr, device_sum,
+                       host.subspan(digest_offset(count), sizeof(std::uint64_t)));
+  weight_in_.emplace(flow_);
+  update_.emplace(flow_, static_cast<UpdateListener&>(*this));
+  gradient_out_.emplace(flow_, device_scalars_, *update_);
+  if (staging_.ring().empty()) return;
+  ring_.emplace(flow_, staging_.ring(), static_cast<BounceListener&>(*this));
+  gradient_out_->set_ring(&*ring_);
+  weight_in_->set_ring(&*ring_);
+}
+
+void Pipeline::load(std::span<const ParameterInput> parameters) {
+  std::vector<std::span<const float>> masters;
+  for (const ParameterInput& input : parameters) masters.push_back(input.master);
+  std::unique_lock lock(flow_.mutex);
+  auto* counts = static_cast<std::byte*>(device_scalars_);
+  flow_.backend.fill_zero(flow_.up, counts, scalar_bytes(flow_.parameters.size()));
+  whole_state_->load(lock, masters);
+  flow_.stats = {};
+}
+
+void Pipeline::report_staging() {
+  if (resident_ || staging_.ring().empty()) return;
+  const std::string wanted = std::to_string(staging_.wanted_bytes());
+  const std::string obtained = std::to_string(staging_.pinned_bytes());
+  warn("pinned host memory: staging wants " + wanted + " bytes, " + obtained + " are pinned" +
+       (staging_.ring_pinned() ? "" : " (the device refuses to pin even a bounce buffer)") + "; " +
+       std::to_string(flow_.buckets.size() - staging_.direct_slots()) + " of " +
+       std::to_string(flow_.buckets.size()) +
+       " buckets go through a bounce ring, at 4 more bytes of host traffic per parameter; raise "
+       "Config::pinned_slots or the limit on locked memory (ulimit -l)");
+}
+
+void Pipeline::wait_for_work_in_flight() noexcept {
+  std::unique_lock lock(flow_.mutex);
+  const auto idle = [&] {
+    return flow_.tasks_pending == 0 && (flow_.callbacks_pending == 0 || flow_.backend.lost());
+  };
+  try {
+    flow_.backend.waiter().wait(lock, idle, "the engine's destruction: work in flight");
+  } catch (const std::exception& failure) {
+    if (config_.log) config_.log(LogLevel::error, failure.what());
+  }
+}
+
+void Pipeline::release() noexcept {
+  device::Backend& backend = flow_.backend;
+  if (streams_created_) {
+    for (const NativeStream stream : {flow_.norm, flow_.down, flow_.up}) {
+      if (stream != NativeStream{}) backend.destroy_stream(stream);
+    }
+  }
+  whole_state_.reset();
+  ring_.reset();
+  gradient_out_.reset();
+  update_.reset();
+  weight_in_.reset();
+  gate_.reset();
+  resident_.reset();
+  readers_.reset();
+  const auto destroy = [&](device::Event event) {
+    if (event.index != device::Event{}.index) backend.destroy_event(event);
+  };
+  for (const Parameter& parameter : flow_.parameters) {
+    destroy(parameter.ready);
+    destroy(parameter.reduced);
+  }
+  for (const SegmentRun& segment : flow_.segments) destroy(segment.arrived);
+  for (const BucketRun& bucket : flow_.buckets) {
+    destroy(bucket.refreshed);
+    if (bucket.flag.index != device::Flag{}.index) backend.destroy_flag(bucket.flag);
+  }
+  destroy(uploads_passed_);
+  if (device_scalars_ != nullptr) backend.release(device_scalars_);
+}
+
+// --- what it holds ------------------------------------------------------------------------------
+
+StepStats Pipeline::stats() {
+  const std::lock_guard lock(flow_.mutex);
+  StepStats stats = flow_.stats;
+  for (std::uint32_t node = 0; node < flow_.executor.nodes(); ++node) {
+    stats.update_busy_us += static_cast<double>(flow_.executor.busy_ns(node)) * 1e-3;
+  }
+  return stats;
+}
+
+MemoryLedger Pipeline::ledger() {
+  MemoryLedger ledger;
+  for (const Parameter& parameter : flow_.parameters) ledger.trainable_elems += parameter.elems;
+  for (const auto& info : flow_.state.arenas()) {
+    if (info.arena.bytes().empty()) continue;
+    ledger.entries.push_back({info.purpose, MemoryPlace::host_pageable, info.arena.node(),
+                              info.arena.bytes().size(), info.arena.bytes().data()});
+  }
+  for (const auto& region : staging_.regions()) {
+    ledger.entries.push_back({region.purpose,
+                              region.pinned ? MemoryPlace::host_pinned : MemoryPlace::host_pageable,
+                              region.node, region.bytes.size(), region.bytes.data()});
+  }
+  const auto scalars = host_scalars_.bytes();
+  ledger.entries.push_back(
+      {"gate scalars",
+       host_scalars_.pinned() ? MemoryPlace::host_pinned : MemoryPlace::host_pageable,
+       host_scalars_.node(), scalars.size(), scalars.data()});
+  ledger.entries.push_back({"gate scalars", MemoryPlace::device, 0,
+                            scalar_bytes(flow_.parameters.size()), device_scalars_});
+  for (std::size_t i = 0; resident_ && resident_->stream_bytes() > 0 && i < 3; ++i) {
+    ledger.entries.push_back({optim::kAdamWState[i].purpose, MemoryPlace::device, 0,
+                              resident_->stream_bytes(), resident_->stream(i)});
+  }
+  return ledger;
+}
+
+std::string Pipeline::describe() {
+  const std::string buckets = std::to_string(flow_.buckets.size());
+  if (resident_) return "placement: " + buckets + " buckets, all device-resident\n";
+  std::string text = "placement: " + buckets + " buckets, all on the host\n";
+  text += "staging: " + std::to_string(staging_.direct_slots()) + " of " + buckets +
+          " slots pinned, bounce ring of " + std::to_string(staging_.ring().size()) + "\n";
+  text +=
+      std::string("uploads: ") +
+      (flow_.options.uploads_ahead ? "queued at the gate, behind flags" : "queued when updated") +
+      "\n";
+  return text;
+}
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What all stages of one engine share: the tables of parameters, segments and buckets, the
+/// engine's streams, and the one mutex that guards them.
+///
+/// Every function of this room is called with `Flow::mutex` held unless it says otherwise. Kernels
+/// run without it: what they read is fixed before their task is posted.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "device/backend.hpp"
+#include "exec/executor.hpp"
+#include "memory/staging_pool.hpp"
+#include "memory/state_store.hpp"
+#include "outboard/config.hpp"
+#include "outboard/stats.hpp"
+#include "pipeline/first_error.hpp"
+#include "plan/model_layout.hpp"
+#include "simd/adamw.hpp"
+
+namespace outboard::pipeline {
+
+struct Parameter {
+  std::string name;
+  void* weight = nullptr;  ///< device address, FP16
+  std::uint64_t elems = 0;
+  std::uint32_t group = 0;
+  plan::SegmentRange segments;
+  std::uint64_t step_count = 0;
+
+  const void* gradient = nullptr;  ///< given last; null: never
+  bool has_gradient = false;       ///< given since the last step()
+  bool refresh_unwaited = false;   ///< a step() refreshes it and no wait() has followed
+  bool ever_refreshed = false;
+  bool in_update = false;             ///< takes part in the update started last
+  std::uint32_t unqueued_copies = 0;  ///< segments that still wait for the bounce ring
+  device::Event ready;                ///< its gradient is complete
+  device::Event reduced;              ///< the norm kernel has read the gradient
+  simd::AdamWScalars scalars;         ///< of the update started last
+};
+
+struct SegmentRun {
+  device::Event arrived;               ///< last copy to the host
+  std::uint32_t copies_in_flight = 0;  ///< gradients on their way into the slot, dropped ones too
+};
+
+struct BucketRun {
+  memory::SlotView slot;
+  device::Event refreshed;    ///< last upload (or resident update)
+  device::Flag flag;          ///< uploads queued ahead wait for it
+  bool updating = false;      ///< from the opening of the gate until its upload is queued
+  std::uint32_t missing = 0;  ///< segments of the running update that have not arrived
+};
+
+struct FlowOptions {
+  Schedule schedule = Schedule::exact;
+  bool check_waits = false;
+  bool uploads_ahead = false;  ///< queue uploads at the gate, behind flags
+};
+
+struct Flow {
+  Flow(device::Backend& device, exec::Executor& host, FlowOptions flow_options)
+      : backend(device), executor(host), options(flow_options) {}
+
+  device::Backend& backend;
+  exec::Executor& executor;
+  FlowOptions options;
+  plan::ModelLayout layout;
+  memory::StateStore state;
+
+  std::vector<Parameter> parameters;
+  std::vector<SegmentRun> segments;
+  std::vector<BucketRun> buckets;
+  std::unique_ptr<std::atomic<std::uint64_t>[]> weight_overflows;  ///< per parameter, total
+
+  NativeStream down, up, norm;  ///< gradients to the host, weights to the device, norm kernels
+
+  std::mutex mutex;
+  FirstError error;
+  StepStats stats;
+  std::uint32_t epoch = 0;             ///< applied steps, the value that flags are raised to
+  std::uint64_t updates_running = 0;   ///< buckets whose update has not ended
+  std::uint64_t uploads_unqueued = 0;  ///< buckets of the running update without queued upload
+  std::uint64_t callbacks_pending = 0;
+  std::uint64_t tasks_pending = 0;
+
+  /// The bucket's right to its state.
+  [[nodiscard]] memory::StateLease lease(std::uint32_t bucket) const {
+    const plan::Bucket& shape = layout.buckets[bucket];
+    return state.lease({shape.node, shape.node_offset, shape.padded_elems});
+  }
+  /// A segment's part of its slot.
+  [[nodiscard]] std::span<std::byte> slot_bytes(const plan::Segment& segment) const {
+    return buckets[segment.bucket].slot.bytes.subspan(segment.offset * 2, segment.elems * 2);
+  }
+  [[nodiscard]] void* weight_address(const plan::Segment& segment) const {
+    return static_cast<std::byte*>(parameters[segment.parameter].weight) +
+           segment.first_element * 2;
+  }
+
+  /// Posts and counts; `task.done` must call finish_task().
+  void post(const exec::Task& task) {
+    ++tasks_pending;
+    executor.post(task);
+  }
+  void finish_task() noexcept {
+    --tasks_pending;
+    backend.waiter().wake();
+  }
+  /// Asks for a callback and counts it; the callback must call finish_callback().
+  void notify(device::Event event, core::Callback callback) {
+    backend.notify(event, callback);
+    ++callbacks_pending;
+  }
+  void finish_callback() noexcept {
+    --callbacks_pending;
+    backend.waiter().wake();
+  }
+
+  /// For background work: keeps a failure for the next caller. `work` may throw anything.
+  template <class Work>
+  void capture_failure(Work&& work) noexcept {
+    try {
+      work();
+    } catch (const Error& failure) {
+      error.capture(failure.code(), failure.what());
+    } catch (const std::exception& failure) {
+      error.capture(ErrorCode::device_failure, failure.what());
+    }
+    backend.waiter().wake();
+  }
+  /// True once nothing that a caller waits for will come any more.
+  [[nodiscard]] bool broken() const noexcept { return error.any() || backend.lost(); }
+  void throw_if_broken() {
+    if (!error.any() && backend.lost()) {
+      error.capture(ErrorCode::device_failure, backend.lost_reason());
+    }
+    error.rethrow_if_any();
+  }
+  /// Waits until `condition()` or broken(), then throws if broken.
+  template <class Condition>
+  void wait_until(std::unique_lock<std::mutex>& lock, Condition condition, const char* who) {
+    backend.waiter().wait(
+        lock, [&] { return condition() || broken(); }, who);
+    throw_if_broken();
+  }
+};
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/gradient_out.hpp"
+
+namespace outboard::pipeline {
+
+void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream stream) {
+  Parameter& parameter = flow_.parameters[index];
+  flow_.backend.record(parameter.ready,
+                       stream);  // the one call that can refuse the caller's stream
+  parameter.gradient = gradient;
+  parameter.has_gradient = true;
+  queue_norm(parameter, index);
+  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+    const std::uint32_t segment = parameter.segments.first + i;
+    const std::uint32_t bucket = flow_.layout.segments[segment].bucket;
+    if (flow_.buckets[bucket].slot.bytes.empty()) continue;  // resident: read where it is
+    flow_.segments[segment].copies_in_flight += 1;
+    if (flow_.buckets[bucket].slot.direct) {
+      queue_copy(segment);
+    } else {
+      parameter.unqueued_copies += 1;
+      ring_->request_gradient(segment);
+    }
+  }
+}
+
+void GradientOut::queue_norm(const Parameter& parameter, std::uint32_t index) {
+  flow_.backend.wait_event(flow_.norm, parameter.ready);
+  flow_.backend.reduce_gradient(flow_.norm, parameter.gradient, parameter.elems,
+                                scalars_ + sizeof(device::GradientScalars) * index);
+  flow_.backend.record(parameter.reduced, flow_.norm);
+}
+
+void GradientOut::queue_copy(std::uint32_t index) {
+  const plan::Segment& segment = flow_.layout.segments[index];
+  const Parameter& parameter = flow_.parameters[segment.parameter];
+  const auto* source =
+      static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
+  const auto target = flow_.slot_bytes(segment);
+  flow_.backend.wait_event(flow_.down, parameter.ready);
+  // The slot still holds the weight of the step before until its upload has passed.
+  flow_.backend.wait_event(flow_.down, flow_.buckets[segment.bucket].refreshed);
+  flow_.backend.copy_to_host(target, source, flow_.down);
+  flow_.backend.record(flow_.segments[index].arrived, flow_.down);
+  flow_.notify(flow_.segments[index].arrived, {&GradientOut::copy_landed, this, index});
+  flow_.stats.gradient_bytes_down += target.size();
+  flow_.stats.copies_down += 1;
+}
+
+void GradientOut::copy_landed(void* self, std::uint64_t segment) noexcept {
+  auto& stage = *static_cast<GradientOut*>(self);
+  const std::lock_guard lock(stage.flow_.mutex);
+  stage.segment_landed(static_cast<std::uint32_t>(segment));
+  stage.flow_.finish_callback();
+}
+
+void GradientOut::segment_landed(std::uint32_t segment) noexcept {
+  if (--flow_.segments[segment].copies_in_flight == 0) listener_.segment_arrived(segment);
+}
+
+void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t index,
+                             NativeStream stream) {
+  const Parameter& parameter = flow_.parameters[index];
+  flow_.wait_until(
+      lock, [&] { return parameter.unqueued_copies == 0; },
+      "wait_gradient_taken(): a copy that waits for the bounce ring");
+  flow_.backend.wait_event(stream, parameter.reduced);
+  // The copies of one parameter are queued in order on one stream: the last covers them all.
+  const std::uint32_t last = parameter.segments.first + parameter.segments.count - 1;
+  flow_.backend.wait_event(stream, flow_.segments[last].arrived);
+}
+
+void GradientOut::drop() {
+  if (ring_ != nullptr) ring_->drop_gradients();
+  for (Parameter& parameter : flow_.parameters) parameter.has_gradient = false;
+}
+
+}  // namespace outboard::pipeline

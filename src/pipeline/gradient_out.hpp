@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+/// First stage: gradients leave the device. Queues the norm kernel and the copies behind the
+/// caller's stream, and reports each segment that has arrived in its slot.
+#pragma once
+
+#include <cstdint>
+
+#include "pipeline/bounce_ring.hpp"
+#include "pipeline/flow.hpp"
+
+namespace outboard::pipeline {
+
+class ArrivalListener {
+ public:
+  /// With the lock held, on a device or executor thread: nothing of this segment is in flight.
+  virtual void segment_arrived(std::uint32_t segment) noexcept = 0;
+
+ protected:
+  ~ArrivalListener() = default;
+};
+
+class GradientOut {
+ public:
+  /// `scalars`: device memory of one GradientScalars for each parameter.
+  GradientOut(Flow& flow, void* scalars, ArrivalListener& listener)
+      : flow_(flow), scalars_(static_cast<std::byte*>(scalars)), listener_(listener) {}
+  /// Null while every slot is direct.
+  void set_ring(BounceRing* ring) noexcept { ring_ = ring; }
+
+  /// Orders the engine behind `stream`, queues norm and copies. Returns at once.
+  void take(std::uint32_t parameter, const void* gradient, NativeStream stream);
+  /// Makes `stream` wait until the gradient given last has been read. Blocks while copies still
+  /// wait for the ring.
+  void wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
+  /// The gradients given since the last step() will not be used.
+  void drop();
+  /// A copy through the ring has ended.
+  void segment_landed(std::uint32_t segment) noexcept;
+
+ private:
+  void queue_norm(const Parameter& parameter, std::uint32_t index);
+  void queue_copy(std::uint32_t segment);
+  static void copy_landed(void* self, std::uint64_t segment) noexcept;
+
+  Flow& flow_;
+  std::byte* scalars_;
+  ArrivalListener& listener_;
+  BounceRing* ring_ = nullptr;
+};
+
+}  // namespace outboard::pipeline

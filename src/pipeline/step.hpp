@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The pipeline of one engine. Read this room from step.cpp on: it follows one step from
+/// gradient_ready() to wait().
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "outboard/config.hpp"
+#include "outboard/stats.hpp"
+#include "pipeline/bounce_ring.hpp"
+#include "pipeline/flow.hpp"
+#include "pipeline/gradient_out.hpp"
+#include "pipeline/readers.hpp"
+#include "pipeline/resident.hpp"
+#include "pipeline/step_gate.hpp"
+#include "pipeline/update.hpp"
+#include "pipeline/weight_in.hpp"
+#include "pipeline/whole_state.hpp"
+
+namespace outboard::pipeline {
+
+/// One registered parameter, as commit() hands it over.
+struct ParameterInput {
+  std::string name;
+  void* weight = nullptr;
+  std::uint64_t elems = 0;
+  std::uint32_t group = 0;
+  std::span<const float> master;
+};
+
+/// Thread-safe as Engine documents it. Every public function takes the lock itself; every failure
+/// of the device poisons the pipeline.
+class Pipeline final : private BounceListener, private UpdateListener {
+ public:
+  /// Allocates everything and loads the initial state. `backend`, `executor` and `machine` must
+  /// outlive the pipeline.
+  Pipeline(device::Backend& backend, exec::Executor& executor, const topology::Machine& machine,
+           const Config& config, std::span<const ParameterInput> parameters);
+  /// Waits for everything in flight.
+  ~Pipeline();
+
+  void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream);
+  void wait_gradient_taken(ParameterId parameter, NativeStream stream);
+  /// `groups`: hyper-parameters by group id, read before this returns.
+  StepResult step(std::span<const AdamW> groups);
+  void wait(ParameterId parameter, NativeStream stream);
+  void discard();
+
+  void weights_changed(ParameterId parameter, NativeStream stream);
+  void synchronize();
+  std::uint64_t state_digest();
+  void read_state(ParameterId parameter, const std::array<std::span<float>, 3>& out);
+
+  [[nodiscard]] double loss_scale();
+  [[nodiscard]] std::uint64_t step_count(ParameterId parameter);
+  [[nodiscard]] StepStats stats();
+  [[nodiscard]] MemoryLedger ledger();
+  /// How the memory turned out: one line per choice.
+  [[nodiscard]] std::string describe();
+
+ private:
+  // build.cpp
+  void create_tables(const topology::Machine& machine, std::span<const ParameterInput> parameters);
+  void create_memory(const topology::Machine& machine);
+  void create_streams_and_events();
+  void create_stages();
+  void load(std::span<const ParameterInput> parameters);
+  void report_staging();
+  void wait_for_work_in_flight() noexcept;
+  void release() noexcept;
+
+  // step.cpp
+  void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
+  void wait_for_last_step(std::unique_lock<std::mutex>& lock);
+  void apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups, double coeff);
+  void begin_update(std::span<const AdamW> groups, double coeff);
+  void order_uploads_behind_readers();
+  void open_gate();
+  void run_serially(std::unique_lock<std::mutex>& lock);
+  void synchronize_uploads(std::unique_lock<std::mutex>& lock);
+  void skip(const StepResult& result);
+  void report_weight_overflows();
+  void warn(const std::string& text) const;
+
+  void gradient_drained(std::uint32_t segment) noexcept override;
+  void weight_queued(std::uint32_t bucket) noexcept override;
+  void bucket_updated(Ticket ticket) noexcept override;
+
+  /// Runs a public call: refuses a poisoned pipeline, and poisons it if the device fails.
+  template <class Call>
+  auto guarded(Call&& call);
+
+  Config config_;
+  Flow flow_;
+  memory::StagingPool staging_;
+  memory::PinnedRegion host_scalars_;
+  void* device_scalars_ = nullptr;  // GradientScalars, overflow counts, digest sum
+  device::Event uploads_passed_;
+  bool streams_created_ = false;
+  std::vector<std::uint64_t> reported_overflows_;
+  std::uint64_t steps_ = 0;
+
+  std::optional<Readers> readers_;
+  std::optional<Resident> resident_;
+  std::optional<StepGate> gate_;
+  std::optional<WeightIn> weight_in_;
+  std::optional<Update> update_;
+  std::optional<GradientOut> gradient_out_;
+  std::optional<BounceRing> ring_;
+  std::optional<WholeState> whole_state_;
+};
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/step_gate.hpp"
+
+#include <cstring>
+
+namespace outboard::pipeline {
+
+StepGate::StepGate(Flow& flow, const GateSettings& settings, const void* scalars,
+                   std::span<std::byte> host, bool overflow_counts)
+    : flow_(flow),
+      settings_(settings),
+      scaler_(settings.loss_scaling),
+      scalars_(scalars),
+      host_(host),
+      overflow_counts_(overflow_counts),
+      fetched_(flow.backend.create_event()) {}
+
+StepGate::~StepGate() {
+  flow_.backend.destroy_event(fetched_);
+}
+
+StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResult& result) {
+  fetch_scalars(lock);
+  const double divisor = scaler_.scale() * settings_.accumulation;
+  const auto decision = optim::decide_step(totals(result), divisor, settings_.max_grad_norm);
+  result.grad_norm = decision.grad_norm;
+  result.clip = decision.clip;
+  result.loss_scale = scaler_.scale();
+  Verdict verdict;
+  verdict.apply = !decision.overflow;
+  verdict.coeff = decision.coeff;
+  if (verdict.apply) {
+    scaler_.clean_step();
+  } else {
+    verdict.give_up = scaler_.overflow();
+  }
+  result.next_loss_scale = scaler_.scale();
+  return verdict;
+}
+
+void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
+  flow_.backend.copy_to_host(host_, scalars_, flow_.norm);
+  flow_.backend.record(fetched_, flow_.norm);
+  flow_.stats.gate_bytes_down += host_.size();
+  flow_.stats.host_device_syncs += 1;
+  const std::int64_t start = flow_.backend.now_ns();
+  lock.unlock();
+  try {
+    flow_.backend.synchronize(fetched_, "step(): the gradients' norm");
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+  lock.lock();
+  flow_.stats.gate_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
+}
+
+optim::GradientTotals StepGate::totals(StepResult& result) const {
+  optim::GradientTotals totals;
+  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
+    if (!flow_.parameters[i].has_gradient) continue;
+    device::GradientScalars scalars;
+    std::memcpy(&scalars, host_.data() + i * sizeof(scalars), sizeof(scalars));
+    totals.sum_of_squares += scalars.sum_of_squares;
+    if (scalars.non_finite == 0) continue;
+    const bool is_nan = (scalars.first_non_finite & 1) != 0;
+    (is_nan ? totals.any_nan : totals.any_inf) = true;
+    if (result.non_finite) continue;
+    result.non_finite = NonFinite{ParameterId{i}, flow_.parameters[i].name,
+                                  scalars.first_non_finite >> 1, scalars.non_finite, is_nan};
+  }
+  return totals;
+}
+
+Error StepGate::give_up_error(const StepResult& result) const {
+  std::string text = std::to_string(scaler_.overflows_in_a_row()) +
+                     " steps in a row overflowed while the loss scale went from " +
+                     std::to_string(scaler_.scale_before_row()) + " to " +
+                     std::to_string(scaler_.scale()) + "; ";
+  if (result.non_finite) {
+    const NonFinite& found = *result.non_finite;
+    text += "the first non-finite gradient is parameter '" + std::string(found.name) +
+            "', element " + std::to_string(found.element) +
+            (found.is_nan ? " (NaN), " : " (Inf), ") + std::to_string(found.count) +
+            " in that parameter. ";
+  } else {
+    text += "every gradient is finite but their norm is " + std::to_string(result.grad_norm) + ". ";
+  }
+  return {
+      ErrorCode::numerics,
+      text + "Look for a diverged model or bad data; LossScaling::give_up_after sets the limit"};
+}
+
+std::uint64_t StepGate::resident_overflows(std::uint32_t parameter) const {
+  if (!overflow_counts_) return 0;
+  std::uint64_t count = 0;
+  const std::size_t counts = flow_.parameters.size() * sizeof(device::GradientScalars);
+  std::memcpy(&count, host_.data() + counts + parameter * sizeof(count), sizeof(count));
+  return count;
+}
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The only barrier of a step: waits once for the gradients' scalars, then decides whether the step
+/// is applied, how it is clipped, and what becomes of the loss scale.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+
+#include "memory/pinned_region.hpp"
+#include "optim/loss_scaler.hpp"
+#include "optim/step_decision.hpp"
+#include "pipeline/flow.hpp"
+
+namespace outboard::pipeline {
+
+struct GateSettings {
+  double max_grad_norm = 0.0;
+  std::uint32_t accumulation = 1;
+  LossScaling loss_scaling;
+};
+
+class StepGate {
+ public:
+  /// `scalars`: device memory of one GradientScalars for each parameter, then, if
+  /// `overflow_counts`, one std::uint64_t for each. `host`: pinned memory for both.
+  StepGate(Flow& flow, const GateSettings& settings, const void* scalars, std::span<std::byte> host,
+           bool overflow_counts);
+  ~StepGate();
+  StepGate(const StepGate&) = delete;
+  StepGate& operator=(const StepGate&) = delete;
+
+  [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
+  [[nodiscard]] std::uint32_t overflows_in_a_row() const noexcept {
+    return scaler_.overflows_in_a_row();
+  }
+
+  /// Waits for the scalars (the lock is released meanwhile) and fills in the result: norm, clip,
+  /// loss scales, the non-finite element. Applies the outcome to the loss scale.
+  /// @throws Error{numerics} when the loss scale gives up; the step is skipped then.
+  struct Verdict {
+    bool apply = false;
+    bool give_up = false;
+    double coeff = 1.0;
+  };
+  Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
+  [[nodiscard]] Error give_up_error(const StepResult& result) const;
+  /// Weights of a device-resident parameter that became Inf, in total, as of the last gate.
+  [[nodiscard]] std::uint64_t resident_overflows(std::uint32_t parameter) const;
+
+ private:
+  void fetch_scalars(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] optim::GradientTotals totals(StepResult& result) const;
+
+  Flow& flow_;
+  GateSettings settings_;
+  optim::LossScaler scaler_;
+  const void* scalars_;
+  std::span<std::byte> host_;
+  bool overflow_counts_;
+  device::Event fetched_;
+};
+
+}  // namespace outboard::pipeline

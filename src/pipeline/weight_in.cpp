@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/weight_in.hpp"
+
+namespace outboard::pipeline {
+
+void WeightIn::queue_ahead(std::uint32_t bucket) {
+  flow_.backend.wait_flag(flow_.up, flow_.buckets[bucket].flag, flow_.epoch);
+  queue_copies(bucket);
+}
+
+void WeightIn::queue_copies(std::uint32_t index) {
+  const plan::Bucket& bucket = flow_.layout.buckets[index];
+  for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
+    if (!flow_.parameters[segment.parameter].in_update) continue;
+    const auto bytes = flow_.slot_bytes(segment);
+    flow_.backend.copy_to_device(flow_.weight_address(segment), bytes, flow_.up);
+    flow_.stats.weight_bytes_up += bytes.size();
+    flow_.stats.copies_up += 1;
+  }
+  flow_.backend.record(flow_.buckets[index].refreshed, flow_.up);
+}
+
+void WeightIn::start(Ticket ticket) noexcept {
+  start(ticket.bucket);
+}
+
+void WeightIn::start(std::uint32_t bucket) noexcept {
+  if (flow_.options.uploads_ahead) {
+    flow_.backend.write_flag(flow_.buckets[bucket].flag, flow_.epoch);
+    finish(bucket);
+  } else if (flow_.buckets[bucket].slot.direct) {
+    flow_.capture_failure([&] { queue_copies(bucket); });
+    finish(bucket);
+  } else {
+    flow_.capture_failure([&] { ring_->request_weight(bucket); });
+  }
+}
+
+void WeightIn::finish(std::uint32_t bucket) noexcept {
+  flow_.buckets[bucket].updating = false;
+  flow_.uploads_unqueued -= 1;
+  flow_.backend.waiter().wake();
+}
+
+void WeightIn::wait_refreshed(std::unique_lock<std::mutex>& lock, std::uint32_t index,
+                              NativeStream stream) {
+  const Parameter& parameter = flow_.parameters[index];
+  if (!parameter.ever_refreshed) return;
+  const plan::SegmentRange range = parameter.segments;
+  // One stream, in order: where uploads are queued ahead the last bucket covers the others.
+  const std::uint32_t first =
+      flow_.options.uploads_ahead ? range.first + range.count - 1 : range.first;
+  for (std::uint32_t i = first; i < range.first + range.count; ++i) {
+    const BucketRun& bucket = flow_.buckets[flow_.layout.segments[i].bucket];
+    const auto queued = [&] {
+      return flow_.options.uploads_ahead || !parameter.in_update || !bucket.updating;
+    };
+    if (!queued()) flow_.wait_until(lock, queued, "wait(): the upload of a refreshed weight");
+    flow_.backend.wait_event(stream, bucket.refreshed);
+  }
+}
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/whole_state.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "simd/convert.hpp"
+#include "simd/digest.hpp"
+
+namespace outboard::pipeline {
+namespace {
+
+/// Finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014).
+std::uint64_t mix(std::uint64_t value) noexcept {
+  value += 0x9E3779B97F4A7C15u;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
+  return value ^ (value >> 31);
+}
+
+constexpr std::uint64_t kPartAlignElems = 64;
+
+}  // namespace
+
+/// The part of one segment that one thread works on.
+struct WholeState::Cut {
+  const plan::Segment& segment;
+  std::uint64_t first_element;  // of the parameter
+  std::span<float> param, exp_avg, exp_avg_sq;
+  std::span<std::uint16_t> slot;
+};
+
+WholeState::WholeState(Flow& flow, Resident* resident, void* device_sum,
+                       std::span<std::byte> host_sum)
+    : flow_(flow),
+      resident_(resident),
+      device_sum_(device_sum),
+      host_sum_(host_sum),
+      passed_(flow.backend.create_event()) {}
+
+WholeState::~WholeState() {
+  flow_.backend.destroy_event(passed_);
+}
+
+void WholeState::load(std::unique_lock<std::mutex>& lock,
+                      std::span<const std::span<const float>> masters) {
+  masters_ = masters;
+  if (resident_ != nullptr) {
+    load_resident(lock);
+  } else {
+    load_host(lock);
+  }
+  masters_ = {};
+}
+
+void WholeState::load_host(std::unique_lock<std::mutex>& lock) {
+  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
+    if (masters_[i].empty()) copy_weights_to_slots(flow_.parameters[i].segments);
+  }
+  synchronize(lock, flow_.down, "commit(): the initial weights");
+  run(lock, Job::load, {0, static_cast<std::uint32_t>(flow_.layout.segments.size())});
+  for (const plan::Segment& segment : flow_.layout.segments) {
+    if (masters_[segment.parameter].empty()) continue;
+    flow_.backend.copy_to_device(flow_.weight_address(segment), flow_.slot_bytes(segment),
+                                 flow_.up);
+  }
+  synchronize(lock, flow_.up, "commit(): weights made from the masters");
+}
+
+void WholeState::copy_weights_to_slots(plan::SegmentRange range) {
+  for (std::uint32_t i = 0; i < range.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[range.first + i];
+    flow_.backend.copy_to_host(flow_.slot_bytes(segment), flow_.weight_address(segment),
+                               flow_.down);
+  }
+}
+
+void WholeState::load_resident(std::unique_lock<std::mutex>& lock) {
+  for (std::size_t i = 0; i < 3 && resident_->stream_bytes() > 0; ++i) {
+    flow_.backend.fill_zero(flow_.up, const_cast<void*>(resident_->stream(i)),
+                            resident_->stream_bytes());
+  }
+  std::vector<std::vector<std::uint16_t>> halves;  // alive until the copies have passed
+  for (const plan::Segment& segment : flow_.layout.segments) {
+    const auto state = resident_->address(segment);
+    const auto master = masters_[segment.parameter];
+    if (master.empty()) {
+      flow_.backend.half_to_float(flow_.up, state.param, flow_.weight_address(segment),
+                                  segment.elems);
+      continue;
+    }
+    const auto values = master.subspan(segment.first_element, segment.elems);
+    auto& half = halves.emplace_back(values.size());
+    flow_.weight_overflows[segment.parameter] += simd::float_to_half(values, half);
+    flow_.backend.copy_to_device(state.param, std::as_bytes(values), flow_.up);
+    flow_.backend.copy_to_device(flow_.weight_address(segment), std::as_bytes(std::span(half)),
+                                 flow_.up);
+  }
+  synchronize(lock, flow_.up, "commit(): the initial state");
+}
+
+void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
+                        NativeStream stream) {
+  Parameter& parameter = flow_.parameters[index];
+  flow_.backend.record(parameter.ready, stream);
+  if (resident_ != nullptr) {
+    flow_.backend.wait_event(flow_.up, parameter.ready);
+    for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+      const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
+      flow_.backend.half_to_float(flow_.up, resident_->address(segment).param,
+                                  flow_.weight_address(segment), segment.elems);
+    }
+    synchronize(lock, flow_.up, "weights_changed()");
+    return;
+  }
+  flow_.backend.wait_event(flow_.down, parameter.ready);
+  copy_weights_to_slots(parameter.segments);
+  synchronize(lock, flow_.down, "weights_changed()");
+  only_parameter_ = index;
+  run(lock, Job::reread, parameter.segments);
+}
+
+std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss_scale) {
+  std::uint64_t sum = mix(std::bit_cast<std::uint64_t>(loss_scale));
+  for (std::uint64_t i = 0; i < flow_.parameters.size(); ++i) {
+    sum += mix(mix(i + 1) + flow_.parameters[i].step_count);
+  }
+  if (resident_ != nullptr) return sum + digest_resident(lock);
+  sum_.store(0);
+  run(lock, Job::digest, {0, static_cast<std::uint32_t>(flow_.layout.segments.size())});
+  return sum + sum_.load();
+}
+
+std::uint64_t WholeState::digest_resident(std::unique_lock<std::mutex>& lock) {
+  flow_.backend.fill_zero(flow_.up, device_sum_, sizeof(std::uint64_t));
+  for (const plan::Segment& segment : flow_.layout.segments) {
+    const auto state = resident_->address(segment);
+    flow_.backend.digest(flow_.up, {state.param, state.exp_avg, state.exp_avg_sq, segment.elems,
+                                    segment.parameter, segment.first_element, device_sum_});
+  }
+  flow_.backend.copy_to_host(host_sum_, device_sum_, flow_.up);
+  synchronize(lock, flow_.up, "state_digest()");
+  std::uint64_t sum = 0;
+  std::memcpy(&sum, host_sum_.data(), sizeof(sum));
+  return sum;
+}
+
+void WholeState::read(std::unique_lock<std::mutex>& lock, std::uint32_t index,
+                      const std::array<std::span<float>, 3>& out) {
+  const plan::SegmentRange range = flow_.parameters[index].segments;
+  for (std::uint32_t i = 0; i < range.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[range.first + i];
+    for (std::size_t stream = 0; stream < 3; ++stream) {
+      if (out[stream].empty()) continue;
+      const auto target = out[stream].subspan(segment.first_element, segment.elems);
+      if (resident_ != nullptr) {
+        const auto state = resident_->address(segment);
+        const std::byte* source[] = {state.param, state.exp_avg, state.exp_avg_sq};
+        flow_.backend.copy_to_host(std::as_writable_bytes(target), source[stream], flow_.up);
+      } else {
+        const auto source = flow_.lease(segment.bucket).stream<float>(stream);
+        std::ranges::copy(source.subspan(segment.offset, segment.elems), target.begin());
+      }
+    }
+  }
+  if (resident_ != nullptr) synchronize(lock, flow_.up, "read_state()");
+}
+
+void WholeState::synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream,
+                             const char* who) {
+  flow_.backend.record(passed_, stream);
+  flow_.stats.host_device_syncs += 1;
+  lock.unlock();
+  try {
+    flow_.backend.synchronize(passed_, who);
+  } catch (...) {
+    lock.lock();
+    throw;
+  }
+  lock.lock();
+}
+
+void WholeState::run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentRange only) {
+  job_ = job;
+  if (only.count == 0) return;
+  const std::uint32_t first = flow_.layout.segments[only.first].bucket;
+  const std::uint32_t last = flow_.layout.segments[only.first + only.count - 1].bucket;
+  for (std::uint32_t i = first; i <= last; ++i) {
+    const plan::Bucket& bucket = flow_.layout.buckets[i];
+    exec::Task task;
+    task.node = bucket.node;
+    task.priority = i;
+    task.parts = flow_.executor.threads(bucket.node);
+    task.cost_elems = bucket.elems;
+    task.body = &WholeState::body;
+    task.done = &WholeState::done;
+    task.context = this;
+    task.argument = i;
+    flow_.post(task);
+  }
+  flow_.backend.waiter().wait(
+      lock, [&] { return flow_.tasks_pending == 0; }, "a pass over the whole state");
+}
+
+void WholeState::body(void* self, std::uint64_t argument, std::uint32_t part) noexcept {
+  auto& whole = *static_cast<WholeState*>(self);
+  const auto bucket = static_cast<std::uint32_t>(argument);
+  switch (whole.job_) {
+    case Job::load:
+      return whole.load_part(bucket, part);
+    case Job::reread:
+      return whole.reread_part(bucket, part);
+    case Job::digest:
+      return whole.digest_part(bucket, part);
+  }
+}
+
+void WholeState::done(void* self, std::uint64_t /*argument*/) noexcept {
+  auto& whole = *static_cast<WholeState*>(self);
+  const std::lock_guard lock(whole.flow_.mutex);
+  whole.flow_.finish_task();
+}
+
+/// Splits a bucket as the update does, so that a page is first touched by the thread that owns it.
+template <class Use>
+void WholeState::for_each_cut(std::uint32_t index, std::uint32_t part, Use use) noexcept {
+  const plan::Bucket& bucket = flow_.layout.buckets[index];
+  const std::uint64_t parts = flow_.executor.threads(bucket.node);
+  const std::uint64_t even = (bucket.padded_elems + parts - 1) / parts;
+  const std::uint64_t part_elems = (even + kPartAlignElems - 1) / kPartAlignElems * kPartAlignElems;
+  const std::uint64_t begin = std::min(part_elems * part, bucket.padded_elems);
+  const std::uint64_t end = std::min(begin + part_elems, bucket.padded_elems);
+  const auto state = flow_.lease(index);
+  auto* slot = reinterpret_cast<std::uint16_t*>(flow_.buckets[index].slot.bytes.data());
+  for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
+    const std::uint64_t from = std::max(begin, segment.offset);
+    const std::uint64_t to = std::min(end, segment.offset + segment.elems);
+    if (from >= to) continue;
+    const auto cut = [&](std::size_t stream) {
+      return state.template stream<float>(stream).subspan(from, to - from);
+    };
+    use(Cut{segment, segment.first_element + (from - segment.offset), cut(0), cut(1), cut(2),
+            std::span(slot + from, to - from)});
+  }
+}
+
+void WholeState::load_part(std::uint32_t index, std::uint32_t part) noexcept {
+  for_each_cut(index, part, [&](const Cut& cut) { load_cut(cut); });
+}
+
+void WholeState::load_cut(const Cut& cut) noexcept {
+  std::ranges::fill(cut.exp_avg, 0.0F);
+  std::ranges::fill(cut.exp_avg_sq, 0.0F);
+  const auto master = masters_[cut.segment.parameter];
+  if (master.empty()) {
+    simd::half_to_float(cut.slot, cut.param);
+    return;
+  }
+  std::ranges::copy(master.subspan(cut.first_element, cut.param.size()), cut.param.begin());
+  flow_.weight_overflows[cut.segment.parameter] += simd::float_to_half(cut.param, cut.slot);
+}
+
+void WholeState::reread_part(std::uint32_t index, std::uint32_t part) noexcept {
+  for_each_cut(index, part, [&](const Cut& cut) {
+    if (cut.segment.parameter == only_parameter_) simd::half_to_float(cut.slot, cut.param);
+  });
+}
+
+void WholeState::digest_part(std::uint32_t index, std::uint32_t part) noexcept {
+  std::uint64_t sum = 0;
+  for_each_cut(index, part, [&](const Cut& cut) {
+    sum += simd::digest_state(
+        {cut.segment.parameter, cut.first_element, cut.param, cut.exp_avg, cut.exp_avg_sq});
+  });
+  sum_.fetch_add(sum);
+}
+
+}  // namespace outboard::pipeline

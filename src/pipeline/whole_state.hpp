@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Work over the whole state between steps: first load, re-reading a weight, digest, read-out.
+/// Everything here blocks its caller and expects that no update is running.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "pipeline/flow.hpp"
+#include "pipeline/resident.hpp"
+
+namespace outboard::pipeline {
+
+class WholeState {
+ public:
+  /// `resident`: null for host placement. `device_sum`: device memory of one std::uint64_t and its
+  /// pinned host copy, for digests of resident state.
+  WholeState(Flow& flow, Resident* resident, void* device_sum, std::span<std::byte> host_sum);
+  ~WholeState();
+  WholeState(const WholeState&) = delete;
+  WholeState& operator=(const WholeState&) = delete;
+
+  /// Masters from `masters[i]` if not empty (the device weight follows), else from the device
+  /// weight; moments zero. Touches every page of the state once, on its node.
+  void load(std::unique_lock<std::mutex>& lock, std::span<const std::span<const float>> masters);
+  /// Masters of one parameter from its device weight, behind `stream`.
+  void reread(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
+  /// Digest of masters, moments, step counts and the loss scale.
+  std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
+  /// Copies one parameter's three streams into spans of its size; empty spans are left out.
+  void read(std::unique_lock<std::mutex>& lock, std::uint32_t parameter,
+            const std::array<std::span<float>, 3>& out);
+
+ private:
+  enum class Job : std::uint8_t { load, reread, digest };
+  struct Cut;
+  void run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentRange only);
+  void synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream, const char* who);
+  void copy_weights_to_slots(plan::SegmentRange range);
+  void load_host(std::unique_lock<std::mutex>& lock);
+  void load_resident(std::unique_lock<std::mutex>& lock);
+  void load_part(std::uint32_t bucket, std::uint32_t part) noexcept;
+  void load_cut(const Cut& cut) noexcept;
+  void reread_part(std::uint32_t bucket, std::uint32_t part) noexcept;
+  void digest_part(std::uint32_t bucket, std::uint32_t part) noexcept;
+  std::uint64_t digest_resident(std::unique_lock<std::mutex>& lock);
+  template <class Use>
+  void for_each_cut(std::uint32_t bucket, std::uint32_t part, Use use) noexcept;
+  // Without the lock, on an executor thread:
+  static void body(void* self, std::uint64_t argument, std::uint32_t part) noexcept;
+  static void done(void* self, std::uint64_t argument) noexcept;
+
+  Flow& flow_;
+  Resident* resident_;
+  void* device_sum_;
+  std::span<std::byte> host_sum_;
+  device::Event passed_;
+  Job job_ = Job::load;
+  std::uint32_t only_parameter_ = 0;
+  std::span<const std::span<const float>> masters_;
+  std::atomic<std::uint64_t> sum_{0};
+};
+
+}  // namespace outboard::pipeline
