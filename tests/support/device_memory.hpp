@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <optional>
 #include <span>
 #include <utility>
@@ -74,11 +73,7 @@ class DeviceBuffer {
  private:
   void reset() noexcept {
     if (address_ == nullptr) return;
-    try {
-      gpu_.value().release(address_);
-    } catch (const std::exception&) {
-      // A lost device keeps its memory until the last handle goes.
-    }
+    gpu_.value().release(address_);
     address_ = nullptr;
   }
   std::optional<sim::Gpu> gpu_;

@@ -112,13 +112,8 @@ class TinyTrainer {
   /// Destroys the engine, then waits for the trainer's own work.
   ~TinyTrainer() {
     stop();
-    try {
-      gpu_.synchronize();
-      gpu_.destroy_stream(reader_);
-      if (writer_ != reader_) gpu_.destroy_stream(writer_);
-    } catch (const std::exception&) {
-      // Lost on purpose by a test: nothing runs any more.
-    }
+    gpu_.destroy_stream(reader_);
+    if (writer_ != reader_) gpu_.destroy_stream(writer_);
   }
   TinyTrainer(const TinyTrainer&) = delete;
   TinyTrainer& operator=(const TinyTrainer&) = delete;
