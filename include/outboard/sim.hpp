@@ -82,14 +82,15 @@ class OUTBOARD_API KernelView {
   /// @throws Error{invalid_argument} unless the whole range lies in one live allocation.
   template <class T>
   [[nodiscard]] std::span<T> as(const void* address, std::size_t count) {
-    return {static_cast<T*>(resolve(address, count * sizeof(T), alignof(T))), count};
+    return {static_cast<T*>(resolve(address, count, sizeof(T), alignof(T))), count};
   }
 
   class Resolver;
   explicit KernelView(Resolver& resolver) : resolver_(resolver) {}
 
  private:
-  void* resolve(const void* address, std::size_t bytes, std::size_t alignment);
+  void* resolve(const void* address, std::size_t count, std::size_t element_bytes,
+                std::size_t alignment);
   Resolver& resolver_;
 };
 
@@ -115,7 +116,8 @@ struct Counters {
 
 /// What a trainer does with a software GPU. A cheap handle on the same device as `device()`.
 /// Thread-safe in Mode::threads; one thread only in Mode::virtual_time.
-/// Every call throws Error{device_failure} once the device is lost.
+/// Once the device is lost every call throws Error{device_failure}, except those that release,
+/// destroy or report.
 class OUTBOARD_API Gpu {
  public:
   explicit Gpu(const Options& options);
@@ -127,7 +129,8 @@ class OUTBOARD_API Gpu {
   /// 256-byte aligned device memory, contents undefined. The address is not readable by the host.
   /// @throws Error{out_of_memory} saying asked, used and limit.
   [[nodiscard]] void* allocate(std::size_t bytes);
-  /// Gives memory back. Waits for nothing: the caller makes sure that no queued work uses it.
+  /// Gives memory back. Waits for nothing: the caller makes sure that no queued work uses it; work
+  /// that does loses the device when it runs. @throws Error{invalid_argument} unless live.
   void release(void* address);
 
   [[nodiscard]] NativeStream create_stream(const std::string& name = "stream");
@@ -135,7 +138,9 @@ class OUTBOARD_API Gpu {
   void destroy_stream(NativeStream stream);
 
   /// Queues a kernel that takes `duration` of the compute engine's time (kernels of all streams
-  /// share one). In Mode::threads a zero duration costs what `kernel` itself costs.
+  /// share one). In Mode::threads a zero duration costs what `kernel` itself costs, and such
+  /// kernels of different streams run side by side. A kernel that throws loses the device. It must
+  /// not own a handle on the device, nor call the device; `name` is borrowed until it has run.
   void launch(NativeStream stream, Duration duration, Kernel kernel, const char* name = "kernel");
   /// Queue copies. The host memory must stay valid until the stream has passed them.
   void copy_to_device(void* device_dst, std::span<const std::byte> host_src, NativeStream stream);

@@ -40,8 +40,7 @@ bool VirtualLoop::run_one() {
 }
 
 void VirtualLoop::forget(const void* context) noexcept {
-  std::erase_if(heap_,
-                [context](const Entry& entry) { return entry.callback.context == context; });
+  std::erase_if(heap_, [context](const Entry& entry) { return entry.callback.context == context; });
   std::make_heap(heap_.begin(), heap_.end(), Later{});
 }
 

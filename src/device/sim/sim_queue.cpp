@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory, pinning, and the calls that queue copies and kernels.
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "device/sim/sim_backend.hpp"
+#include "outboard/error.hpp"
+
+namespace outboard::sim {
+namespace {
+
+/// Whether the host's own limits refuse, rather than something being broken.
+bool is_limit(int error) noexcept {
+  return error == ENOMEM || error == EPERM || error == EAGAIN;
+}
+
+}  // namespace
+
+// --- memory ---
+
+void* SimBackend::allocate(std::size_t bytes) {
+  const Lock lock(mutex_);
+  require_sound("allocate");
+  const std::uint64_t failing = faults_.next(Call::allocate);
+  void* address = memory_.allocate(bytes);
+  lose_if_failing(Call::allocate, failing);
+  return address;
+}
+
+device::MemoryInfo SimBackend::memory() const {
+  const MemoryUse use = memory_.use();
+  return {.limit_bytes = use.limit_bytes, .used_bytes = use.used_bytes};
+}
+
+void SimBackend::check_range(const void* address, std::size_t bytes) const {
+  (void)memory_.alias(address, bytes);
+}
+
+void SimBackend::require_allocation(const void* address) const {
+  (void)memory_.alias(address, 1);
+}
+
+bool SimBackend::register_host(std::span<std::byte> memory) {
+  std::uint64_t failing = 0;
+  {
+    const Lock lock(mutex_);
+    require_sound("register_host");
+    failing = faults_.next(Call::register_host);
+    if (memory.empty()) return true;
+    if (memory.size() > options_.pinned_limit_bytes - registered_bytes_) return false;
+    if (!registered_.emplace(memory.data(), memory.size()).second) {
+      throw Error(ErrorCode::invalid_argument, "register_host: this memory is registered already");
+    }
+    registered_bytes_ += memory.size();
+  }
+  // Without the mutex: locking brings every page in, which takes long.
+  if (::mlock(memory.data(), memory.size()) != 0) {
+    const int error = errno;
+    unregister_host(memory);
+    if (is_limit(error)) return false;
+    throw Error(ErrorCode::device_failure, "register_host: mlock of " +
+                                               std::to_string(memory.size()) +
+                                               " bytes: " + std::strerror(error));
+  }
+  const Lock lock(mutex_);
+  lose_if_failing(Call::register_host, failing);
+  return true;
+}
+
+void SimBackend::unregister_host(std::span<std::byte> memory) noexcept {
+  {
+    const Lock lock(mutex_);
+    const auto found = registered_.find(memory.data());
+    if (found == registered_.end()) return;
+    registered_bytes_ -= found->second;
+    registered_.erase(found);
+  }
+  (void)::munlock(memory.data(), memory.size());
+}
+
+// --- copies and kernels ---
+
+void SimBackend::enqueue(NativeStream handle, Work work, std::int64_t kernel_ns) {
+  const char* name = name_of(work);
+  const Call call = call_of(work);
+  const Lock lock(mutex_);
+  require_sound(name);
+  Stream& stream = stream_at(handle, name);
+  check_ranges(work, memory_);
+  const std::uint64_t failing = faults_.next(call);
+  const std::int64_t time = kernel_ns >= 0 ? kernel_ns : duration_ns(work, options_.rates);
+  push(stream, {.work = std::move(work), .duration_ns = time, .failing_call = failing});
+}
+
+void SimBackend::launch(NativeStream stream, std::int64_t duration_ns, Kernel kernel,
+                        const char* name) {
+  if (!kernel || duration_ns < 0) {
+    throw Error(ErrorCode::invalid_argument,
+                std::string("launch of '") + name + "': " +
+                    (kernel ? "duration " + std::to_string(duration_ns) + " ns is negative"
+                            : "the kernel is empty"));
+  }
+  enqueue(stream, TrainerKernel{std::move(kernel), name}, duration_ns);
+}
+
+void SimBackend::require_stream(NativeStream stream) const {
+  const Lock lock(mutex_);
+  (void)stream_at(stream, "stream");
+}
+
+void SimBackend::copy_to_host(std::span<std::byte> host_dst, const void* device_src,
+                              NativeStream stream) {
+  enqueue(stream, CopyToHost{host_dst, device_src});
+}
+
+void SimBackend::copy_to_device(void* device_dst, std::span<const std::byte> host_src,
+                                NativeStream stream) {
+  enqueue(stream, CopyToDevice{device_dst, host_src});
+}
+
+void SimBackend::copy_on_device(void* device_dst, const void* device_src, std::size_t bytes,
+                                NativeStream stream) {
+  enqueue(stream, CopyOnDevice{device_dst, device_src, bytes});
+}
+
+void SimBackend::reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
+                                 void* scalars) {
+  enqueue(stream, ReduceGradient{grad_fp16, elems, scalars});
+}
+
+void SimBackend::adamw(NativeStream stream, const device::DeviceAdamW& arguments) {
+  enqueue(stream, arguments);
+}
+
+void SimBackend::digest(NativeStream stream, const device::DeviceDigest& arguments) {
+  enqueue(stream, arguments);
+}
+
+void SimBackend::fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,
+                           std::uint16_t bits) {
+  enqueue(stream, FillHalf{dst_fp16, elems, bits});
+}
+
+void SimBackend::fill_zero(NativeStream stream, void* dst, std::size_t bytes) {
+  enqueue(stream, FillZero{dst, bytes});
+}
+
+void SimBackend::half_to_float(NativeStream stream, void* dst_fp32, const void* src_fp16,
+                               std::uint64_t elems) {
+  enqueue(stream, HalfToFloat{dst_fp32, src_fp16, elems});
+}
+
+std::shared_ptr<device::Backend> make_backend(const Options& options) {
+  options.validate();
+  return options.mode == Mode::threads ? make_thread_backend(options)
+                                       : make_virtual_backend(options);
+}
+
+}  // namespace outboard::sim
