@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gemm.hpp"
+
+#include <cblas.h>
+
+namespace text {
+namespace {
+
+struct Block {
+  std::size_t row0, rows, col0, cols;  // as stored
+};
+
+/// Widens one block of a stored matrix to packed FP32 rows.
+void load(const Operand& matrix, const Block& block, std::span<float> out) {
+  for (std::size_t r = 0; r < block.rows; ++r) {
+    const std::size_t at = (block.row0 + r) * matrix.cols + block.col0;
+    widen(matrix.values.subspan(at, block.cols), out.subspan(r * block.cols, block.cols));
+  }
+}
+
+int as_int(std::size_t value) {
+  return static_cast<int>(value);
+}
+
+}  // namespace
+
+Scratch::Scratch(std::size_t table_elems)
+    : a(kTileRows * kTileDepth),
+      b(kTileDepth * kTileCols),
+      c(kTileRows * kTileCols),
+      line(kTileCols),
+      table(table_elems) {}
+
+std::size_t Scratch::bytes() const noexcept {
+  return (a.size() + b.size() + c.size() + line.size() + table.size()) * sizeof(float);
+}
+
+Tile multiply_tile(const Operand& a, const Operand& b, std::size_t row0, std::size_t col0,
+                   Scratch& scratch) {
+  const std::size_t rows = std::min(Scratch::kTileRows, a.product_rows() - row0);
+  const std::size_t cols = std::min(Scratch::kTileCols, b.product_cols() - col0);
+  const std::size_t depth = a.product_cols();
+  const std::span<float> c = std::span(scratch.c).first(rows * cols);
+  for (std::size_t k0 = 0; k0 < depth; k0 += Scratch::kTileDepth) {
+    const std::size_t ks = std::min(Scratch::kTileDepth, depth - k0);
+    load(a, a.transposed ? Block{k0, ks, row0, rows} : Block{row0, rows, k0, ks}, scratch.a);
+    load(b, b.transposed ? Block{col0, cols, k0, ks} : Block{k0, ks, col0, cols}, scratch.b);
+    cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
+                b.transposed ? CblasTrans : CblasNoTrans, as_int(rows), as_int(cols), as_int(ks),
+                1.0f, scratch.a.data(), as_int(a.transposed ? rows : ks), scratch.b.data(),
+                as_int(b.transposed ? ks : cols), k0 == 0 ? 0.0f : 1.0f, c.data(), as_int(cols));
+  }
+  return {.row0 = row0, .rows = rows, .col0 = col0, .cols = cols, .values = c};
+}
+
+void use_one_blas_thread() {
+  openblas_set_num_threads(1);
+}
+
+}  // namespace text

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the program prints and logs, as text made from plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "outboard/outboard.hpp"
+
+namespace text {
+
+/// What one training step gave.
+struct StepReport {
+  outboard::StepResult result;
+  double loss = 0.0;  ///< mean over the batch, nats per byte
+  double ms = 0.0;
+  std::size_t batch = 0;
+  std::optional<std::uint64_t> digest;
+  std::optional<double> held_out;  ///< nats per byte, where it was measured
+};
+
+/// Who holds how many bytes on the device.
+struct DeviceLedger {
+  std::size_t parameters = 0;
+  std::size_t weights = 0, gradients = 0, activations = 0, engine = 0;
+  std::size_t used = 0, limit = 0;
+};
+
+/// Sums over `steps` training steps, evaluation not included.
+struct TimeReport {
+  std::uint64_t steps = 0;
+  std::size_t batch = 0, parameters = 0;
+  double train_ms = 0.0, kernel_ms = 0.0;
+  bool virtual_time = false;
+  outboard::StepStats stats;
+};
+
+/// "12.00 MiB".
+[[nodiscard]] std::string show_bytes(std::size_t bytes);
+/// Sixteen hexadecimal digits.
+[[nodiscard]] std::string show_digest(std::uint64_t digest);
+/// The heading above the step lines.
+[[nodiscard]] std::string step_heading();
+[[nodiscard]] std::string step_line(const StepReport& report);
+[[nodiscard]] std::string held_out_line(std::uint64_t step, double model, double order1);
+/// One JSON object. Doubles also as hexadecimal floats, so that two runs can be compared bit by
+/// bit.
+[[nodiscard]] std::string json_line(const StepReport& report);
+[[nodiscard]] std::string device_ledger_text(const DeviceLedger& ledger);
+[[nodiscard]] std::string time_text(const TimeReport& report);
+
+}  // namespace text
