@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/crews.hpp"
 
+#include <system_error>
+
 #include "outboard/error.hpp"
 
 namespace outboard::exec {
@@ -44,7 +46,7 @@ std::int64_t CrewExecutor::busy_ns(std::uint32_t node) const noexcept {
 }
 
 std::string CrewExecutor::notes() const {
-  std::string text = missing_;
+  std::string text = notes_;
   for (std::size_t node = 0; node < crews_.size(); ++node) {
     const std::string note = crews_[node]->binding_note();
     if (!note.empty()) text += "node " + std::to_string(node) + ": " + note + "\n";
@@ -52,24 +54,33 @@ std::string CrewExecutor::notes() const {
   return text;
 }
 
-void CrewExecutor::wait_for_workers() {
-  constexpr double kPatienceSeconds = 2.0;  // threads come within milliseconds, or never
-  for (std::size_t node = 0; node < crews_.size(); ++node) {
-    const std::uint32_t came = crews_[node]->wait_for_workers(kPatienceSeconds);
-    if (came == crews_[node]->workers()) continue;
-    missing_ += "node " + std::to_string(node) + ": " + std::to_string(came) + " of " +
-                std::to_string(crews_[node]->workers()) +
-                " workers came; something in this process limits them "
-                "(tbb::global_control::max_allowed_parallelism)\n";
+void CrewExecutor::start_thread(NodeCrew& crew) {
+  try {
+    threads_.emplace_back([&crew] { crew.work(); });
+  } catch (const std::system_error& error) {
+    throw Error(ErrorCode::out_of_memory,
+                "executor: thread " + std::to_string(threads_.size() + 1) +
+                    " could not start: " + error.what() +
+                    "; use fewer threads or raise the limit (ulimit -u, container pids)");
   }
+}
+
+std::uint32_t CrewExecutor::fill_crews(double patience_seconds) {
+  for (const auto& crew : crews_) {
+    const std::uint32_t came = crew->wait_for_workers(patience_seconds);
+    for (std::uint32_t i = came; i < crew->workers(); ++i) start_thread(*crew);
+  }
+  for (const auto& crew : crews_) crew->wait_for_workers();
+  return static_cast<std::uint32_t>(threads_.size());
 }
 
 void CrewExecutor::stop() noexcept {
   for (const auto& crew : crews_) crew->stop();
 }
 
-void CrewExecutor::wait_until_gone() noexcept {
-  for (const auto& crew : crews_) crew->wait_until_gone();
+void CrewExecutor::join() noexcept {
+  for (std::thread& thread : threads_) thread.join();
+  threads_.clear();
 }
 
 }  // namespace outboard::exec

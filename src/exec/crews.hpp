@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "exec/executor.hpp"
@@ -14,7 +15,8 @@ namespace outboard::exec {
 /// @throws Error{invalid_argument} unless there is one thread count >= 1 for each of `nodes`.
 void check_thread_counts(std::size_t nodes, const std::vector<std::uint32_t>& threads_per_node);
 
-/// A derived class provides the threads, and lets them go before this class ends.
+/// A derived class brings the threads with fill_crews(), some of them from elsewhere before that,
+/// and calls stop() and join() before this class ends.
 class CrewExecutor : public Executor {
  public:
   void post(const Task& task) noexcept final { crews_[task.node]->post(task); }
@@ -29,14 +31,21 @@ class CrewExecutor : public Executor {
                const std::vector<std::uint32_t>& threads_per_node);
 
   [[nodiscard]] NodeCrew& crew(std::uint32_t node) noexcept { return *crews_[node]; }
-  /// Blocks until the workers have come, or for a few seconds: then notes() names who is missing.
-  void wait_for_workers();
+  void add_note(const std::string& line) { notes_ += line + "\n"; }
+  /// Starts a thread of our own for every worker that has not come after `patience_seconds`, and
+  /// waits for it. @return how many it started. @throws Error{out_of_memory} if the system refuses
+  /// one; then stop() and join() are still to be called.
+  std::uint32_t fill_crews(double patience_seconds);
   void stop() noexcept;
-  void wait_until_gone() noexcept;
+  /// Waits for the threads of fill_crews().
+  void join() noexcept;
 
  private:
+  void start_thread(NodeCrew& crew);
+
   std::vector<std::unique_ptr<NodeCrew>> crews_;
-  std::string missing_;
+  std::vector<std::thread> threads_;
+  std::string notes_;
 };
 
 }  // namespace outboard::exec

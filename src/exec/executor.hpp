@@ -46,16 +46,17 @@ class Executor {
   /// Nanoseconds the node has been running task bodies.
   [[nodiscard]] virtual std::int64_t busy_ns(std::uint32_t node) const noexcept = 0;
   [[nodiscard]] virtual const char* name() const noexcept = 0;
-  /// "" or what is not as asked for: a refused binding, workers that did not come. One line each.
+  /// "" or what is not as asked for: a refused binding, another source of threads. One line each.
   [[nodiscard]] virtual std::string notes() const = 0;
 };
 
 /// `threads_per_node[i]` threads (>= 1 each) for node i, bound to its cpus if the machine is real.
-/// Both wait until the threads have come. oneTBB: the workers stay with the executor until it is
-/// destroyed, so a task has the same threads every time; the process's worker limit is raised for
-/// as long. A limit that somebody else holds lower leaves fewer workers, see notes(): tasks still
-/// run.
-/// @throws Error{invalid_argument} for a count of 0 or not one count per node.
+/// Both return when all threads are there; the same thread works for a node until the executor is
+/// destroyed. oneTBB: the threads are workers of its pool, whose limit is raised for as long; if
+/// somebody holds the limit lower the pool is left alone, threads of our own do the work, and
+/// notes() says so.
+/// @throws Error{invalid_argument} for a count of 0 or not one count per node;
+/// Error{out_of_memory} if the system refuses a thread.
 std::unique_ptr<Executor> make_tbb_executor(const topology::Machine& machine,
                                             const std::vector<std::uint32_t>& threads_per_node);
 std::unique_ptr<Executor> make_thread_executor(const topology::Machine& machine,

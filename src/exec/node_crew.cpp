@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "exec/fp_environment.hpp"
+#include "exec/run_task.hpp"
 #include "topology/affinity.hpp"
 
 namespace outboard::exec {
@@ -52,11 +52,8 @@ void NodeCrew::run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker
   const Task task = running_.task;
   const std::uint32_t lanes = running_.lanes;
   lock.unlock();
-  {
-    const DefaultFpEnvironment environment;
-    for (std::uint64_t part = worker; part < task.parts; part += lanes) {
-      task.body(task.context, task.argument, static_cast<std::uint32_t>(part));
-    }
+  for (std::uint64_t part = worker; part < task.parts; part += lanes) {
+    run_part(task, static_cast<std::uint32_t>(part));
   }
   lock.lock();
   if (--running_.unfinished == 0) finish(lock);
@@ -65,15 +62,10 @@ void NodeCrew::run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker
 /// On the worker that ran the last part: nobody else touches `running_` until the next task starts.
 void NodeCrew::finish(std::unique_lock<std::mutex>& lock) noexcept {
   busy_ns_ += now_ns() - running_.started_ns;
-  if (running_.task.done != nullptr) {
-    const Task task = running_.task;
-    lock.unlock();
-    {
-      const DefaultFpEnvironment environment;
-      task.done(task.context, task.argument);
-    }
-    lock.lock();
-  }
+  const Task task = running_.task;
+  lock.unlock();
+  run_done(task);
+  lock.lock();
   running_.active = false;
   start_next();
   if (drained()) {
@@ -100,18 +92,23 @@ void NodeCrew::serve(std::uint32_t worker) noexcept {
   }
 }
 
-void NodeCrew::work() noexcept {
+void NodeCrew::serve_bound() noexcept {
   const topology::SavedAffinity affinity;
   const std::string note = topology::bind_this_thread(machine_, node_);
   std::uint32_t worker = 0;
   {
     const std::lock_guard lock(mutex_);
+    if (came_ == workers_) return;
     if (!note.empty()) binding_note_ = note;
     worker = came_++;
     start_next();
     changed_.notify_all();
   }
   serve(worker);
+}
+
+void NodeCrew::work() noexcept {
+  serve_bound();
   const std::lock_guard lock(mutex_);
   gone_ += 1;
   changed_.notify_all();
@@ -124,15 +121,20 @@ std::uint32_t NodeCrew::wait_for_workers(double seconds) {
   return came_;
 }
 
+void NodeCrew::wait_for_workers() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return came_ == workers_; });
+}
+
 void NodeCrew::stop() noexcept {
   const std::lock_guard lock(mutex_);
   stopping_ = true;
   for (std::uint32_t worker = 0; worker < workers_; ++worker) wake_[worker].notify_one();
 }
 
-void NodeCrew::wait_until_gone() noexcept {
+void NodeCrew::wait_until_gone(std::uint32_t calls) noexcept {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this] { return gone_ == workers_; });
+  changed_.wait(lock, [this, calls] { return gone_ >= calls; });
 }
 
 std::int64_t NodeCrew::busy_ns() const noexcept {

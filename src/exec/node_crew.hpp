@@ -26,14 +26,16 @@ class NodeCrew {
   void reserve(std::size_t tasks);
 
   /// Makes the calling thread a worker, bound to the node, until stop() and an empty queue; then
-  /// gives it back its affinity and floating-point environment.
+  /// gives it back its affinity. Returns at once if the crew is complete.
   void work() noexcept;
   /// Blocks until all workers have come or `seconds` are over. @return how many came.
   std::uint32_t wait_for_workers(double seconds);
+  /// The same, for as long as it takes.
+  void wait_for_workers();
   /// Lets the workers go once the queue is empty. Does not wait for that.
   void stop() noexcept;
-  /// Blocks until every call of work() is past its last touch of this object. After stop().
-  void wait_until_gone() noexcept;
+  /// Blocks until `calls` calls of work() are past their last touch of this object. After stop().
+  void wait_until_gone(std::uint32_t calls) noexcept;
 
   [[nodiscard]] std::uint32_t workers() const noexcept { return workers_; }
   [[nodiscard]] std::int64_t busy_ns() const noexcept;
@@ -54,6 +56,7 @@ class NodeCrew {
   void run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker) noexcept;
   void finish(std::unique_lock<std::mutex>& lock) noexcept;
   void serve(std::uint32_t worker) noexcept;
+  void serve_bound() noexcept;
   [[nodiscard]] bool drained() const noexcept;
 
   const topology::Machine machine_;

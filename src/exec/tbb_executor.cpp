@@ -11,10 +11,12 @@
 namespace outboard::exec {
 namespace {
 
+constexpr auto kLimit = tbb::global_control::max_allowed_parallelism;
+
 /// oneTBB divides one limit among all arenas and takes the lowest that anybody asks for. A generous
 /// one lets several executors live side by side; implicit arenas keep their own size.
-std::size_t worker_limit(const std::vector<std::uint32_t>& threads_per_node) {
-  constexpr std::size_t kRoom = 256;
+std::size_t generous_limit(const std::vector<std::uint32_t>& threads_per_node) {
+  constexpr std::size_t kRoom = 256;  // oneTBB's own bound on a small machine
   const std::size_t total =
       std::accumulate(threads_per_node.begin(), threads_per_node.end(), std::size_t{0});
   return std::max(kRoom, total + 1);  // the limit counts one thread that is not a worker
@@ -27,27 +29,57 @@ class TbbExecutor final : public CrewExecutor {
  public:
   TbbExecutor(const topology::Machine& machine, const std::vector<std::uint32_t>& threads_per_node)
       : CrewExecutor(machine, threads_per_node),
-        limit_(tbb::global_control::max_allowed_parallelism, worker_limit(threads_per_node)) {
-    for (std::uint32_t node = 0; node < nodes(); ++node) {
-      tbb::task_arena& arena = arenas_.emplace_back(static_cast<int>(threads(node)), 0u);
-      NodeCrew& crew = this->crew(node);
-      for (std::uint32_t i = 0; i < threads(node); ++i) {
-        arena.enqueue([&crew] { crew.work(); });
-      }
+        limit_(kLimit, generous_limit(threads_per_node)),
+        lent_(threads_per_node.size(), 0) {
+    try {
+      hire(generous_limit(threads_per_node));
+    } catch (...) {
+      let_go();
+      throw;
     }
-    wait_for_workers();
   }
-  /// A worker that never came still finds its call in the arena, once the others have left theirs.
-  ~TbbExecutor() override {
-    stop();
-    wait_until_gone();
-  }
+  ~TbbExecutor() override { let_go(); }
 
   [[nodiscard]] const char* name() const noexcept override { return "tbb"; }
 
  private:
+  void hire(std::size_t limit) {
+    const std::size_t active = tbb::global_control::active_value(kLimit);
+    if (active < limit) {
+      // Lending the few workers would leave none to whoever set the limit.
+      add_note("oneTBB is limited to " + std::to_string(active) +
+               " threads in this process; the executor uses threads of its own");
+      fill_crews(0.0);
+      return;
+    }
+    for (std::uint32_t node = 0; node < nodes(); ++node) lend_workers(node);
+    constexpr double kPatienceSeconds = 5.0;  // workers come within milliseconds, or never
+    const std::uint32_t own = fill_crews(kPatienceSeconds);
+    if (own > 0) {
+      add_note("oneTBB's workers are busy elsewhere; the executor uses " + std::to_string(own) +
+               " threads of its own");
+    }
+  }
+
+  void lend_workers(std::uint32_t node) {
+    tbb::task_arena& arena = arenas_.emplace_back(static_cast<int>(threads(node)), 0u);
+    NodeCrew& workplace = crew(node);
+    for (std::uint32_t i = 0; i < threads(node); ++i) {
+      arena.enqueue([&workplace] { workplace.work(); });
+      lent_[node] += 1;
+    }
+  }
+
+  /// A worker that never came still finds its call in the arena, once others leave theirs.
+  void let_go() noexcept {
+    stop();
+    join();
+    for (std::uint32_t node = 0; node < nodes(); ++node) crew(node).wait_until_gone(lent_[node]);
+  }
+
   tbb::global_control limit_;
   std::deque<tbb::task_arena> arenas_;
+  std::vector<std::uint32_t> lent_;  ///< calls of work() that each node's arena makes
 };
 
 }  // namespace

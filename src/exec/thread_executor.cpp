@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <string>
-#include <system_error>
-#include <thread>
-
 #include "exec/crews.hpp"
-#include "outboard/error.hpp"
 
 namespace outboard::exec {
 namespace {
@@ -14,35 +9,22 @@ class ThreadExecutor final : public CrewExecutor {
   ThreadExecutor(const topology::Machine& machine,
                  const std::vector<std::uint32_t>& threads_per_node)
       : CrewExecutor(machine, threads_per_node) {
-    std::size_t total = 0;
-    for (const std::uint32_t count : threads_per_node) total += count;
-    threads_.reserve(total);
     try {
-      for (std::uint32_t node = 0; node < nodes(); ++node) {
-        NodeCrew& crew = this->crew(node);
-        for (std::uint32_t i = 0; i < crew.workers(); ++i) {
-          threads_.emplace_back([&crew] { crew.work(); });
-        }
-      }
-    } catch (const std::system_error& error) {
-      join();
-      throw Error(ErrorCode::out_of_memory,
-                  "executor: thread " + std::to_string(threads_.size() + 1) + " could not start: " +
-                      error.what() + "; raise the limit of threads (ulimit -u, container pids)");
+      fill_crews(0.0);
+    } catch (...) {
+      let_go();
+      throw;
     }
-    wait_for_workers();
   }
-  ~ThreadExecutor() override { join(); }
+  ~ThreadExecutor() override { let_go(); }
 
   [[nodiscard]] const char* name() const noexcept override { return "threads"; }
 
  private:
-  void join() noexcept {
+  void let_go() noexcept {
     stop();
-    for (std::thread& thread : threads_) thread.join();
+    join();
   }
-
-  std::vector<std::thread> threads_;
 };
 
 }  // namespace

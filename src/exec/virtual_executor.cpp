@@ -3,7 +3,7 @@
 #include <string>
 
 #include "exec/crews.hpp"
-#include "exec/fp_environment.hpp"
+#include "exec/run_task.hpp"
 #include "exec/task_queue.hpp"
 #include "outboard/error.hpp"
 
@@ -24,15 +24,7 @@ struct VirtualNode {
 };
 
 void run_body(const Task& task) noexcept {
-  const DefaultFpEnvironment environment;
-  for (std::uint32_t part = 0; part < task.parts; ++part) {
-    task.body(task.context, task.argument, part);
-  }
-}
-
-void run_done(const Task& task) noexcept {
-  const DefaultFpEnvironment environment;
-  if (task.done != nullptr) task.done(task.context, task.argument);
+  for (std::uint32_t part = 0; part < task.parts; ++part) run_part(task, part);
 }
 
 void on_event(void* context, std::uint64_t) noexcept;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The floating-point environment of task bodies.
+/// The edge between an executor and a task: the task's own functions in the default floating-point
+/// environment.
 #pragma once
 
 #include <cfenv>
+#include <cstdint>
+
+#include "exec/executor.hpp"
 
 namespace outboard::exec {
 
@@ -21,5 +25,16 @@ class DefaultFpEnvironment {
  private:
   std::fenv_t saved_;
 };
+
+inline void run_part(const Task& task, std::uint32_t part) noexcept {
+  const DefaultFpEnvironment environment;
+  task.body(task.context, task.argument, part);
+}
+
+inline void run_done(const Task& task) noexcept {
+  if (task.done == nullptr) return;
+  const DefaultFpEnvironment environment;
+  task.done(task.context, task.argument);
+}
 
 }  // namespace outboard::exec
