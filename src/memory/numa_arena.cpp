@@ -30,15 +30,16 @@ std::size_t round_up(std::size_t bytes, std::size_t multiple) noexcept {
                   "container memory)");
 }
 
-std::byte* map(std::size_t bytes, const char* purpose) {
+/// Null, with errno, if the system refuses.
+std::byte* map(std::size_t bytes) noexcept {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (address == MAP_FAILED) throw_no_memory(purpose, bytes, errno);
-  return static_cast<std::byte*>(address);
+  return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
 }
 
 /// Maps one huge page too much and gives back what lies outside the aligned range.
-std::byte* map_aligned(std::size_t bytes, const char* purpose) {
-  std::byte* const first = map(bytes + kHugePage, purpose);
+std::byte* map_aligned(std::size_t bytes) noexcept {
+  std::byte* const first = map(bytes + kHugePage);
+  if (first == nullptr) return nullptr;
   const std::size_t misaligned = reinterpret_cast<std::uintptr_t>(first) % kHugePage;
   const std::size_t head = misaligned == 0 ? 0 : kHugePage - misaligned;
   const std::size_t tail = kHugePage - head;
@@ -59,13 +60,12 @@ NumaArena::NumaArena(const topology::Machine& machine, std::uint32_t node, std::
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * kHugePage) {
     throw_no_memory(purpose, bytes, ENOMEM);
   }
-  if (bytes >= kHugePage) {
-    const std::size_t mapped = round_up(bytes, kHugePage);
-    memory_ = {map_aligned(mapped, purpose), mapped};
-  } else {
-    const std::size_t mapped = round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
-    memory_ = {map(mapped, purpose), mapped};
-  }
+  const bool huge = bytes >= kHugePage;
+  const std::size_t mapped =
+      round_up(bytes, huge ? kHugePage : static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+  std::byte* const first = huge ? map_aligned(mapped) : map(mapped);
+  if (first == nullptr) throw_no_memory(purpose, bytes, errno);
+  memory_ = {first, mapped};
   try {
     binding_note_ = topology::bind_memory(machine, node, memory_);
   } catch (...) {

@@ -64,6 +64,7 @@ TEST(TbbExecutor, GivesItsWorkersTheirAffinityBack) {
   machine.nodes.resize(1);
   machine.nodes[0].cpus.resize(1);
   { Rig rig(Kind::tbb, machine, 2); }
+  const tbb::global_control room(tbb::global_control::max_allowed_parallelism, 8);
   std::atomic<int> narrow = 0;
   std::atomic<int> seen = 0;
   tbb::task_arena arena(2, 0);

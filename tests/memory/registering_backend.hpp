@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A device that can do one thing: register host memory, and say what it was asked.
+#pragma once
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "device/backend.hpp"
+#include "outboard/error.hpp"
+
+namespace outboard::testing {
+
+/// Every call that is not about host memory throws Error{unsupported}.
+class RegisteringBackend final : public device::Backend {
+ public:
+  std::size_t limit_bytes = SIZE_MAX;  ///< more than this is refused
+  bool broken = false;                 ///< every registration fails
+  std::vector<std::span<std::byte>> registered;
+  int unregister_calls = 0;
+  int unmapped_too_early = 0;  ///< unregistered after the memory had gone
+
+  bool register_host(std::span<std::byte> memory) override {
+    if (broken) throw Error(ErrorCode::device_failure, "register_host: broken on purpose");
+    if (memory.size() > limit_bytes) return false;
+    registered.push_back(memory);
+    return true;
+  }
+  void unregister_host(std::span<std::byte> memory) noexcept override {
+    unregister_calls += 1;
+    unsigned char state = 0;
+    if (mincore(memory.data(), 1, &state) != 0) unmapped_too_early += 1;
+    std::erase_if(registered, [&](auto known) {
+      return known.data() == memory.data() && known.size() == memory.size();
+    });
+  }
+
+  std::string_view name() const noexcept override { return "registering"; }
+  bool stream_memory_ops() const noexcept override { return false; }
+  core::Waiter& waiter() noexcept override { std::terminate(); }
+  core::VirtualLoop* virtual_loop() noexcept override { return nullptr; }
+  double host_elems_per_s(std::uint32_t) const noexcept override { return 0.0; }
+  std::int64_t now_ns() const noexcept override { return 0; }
+  std::string lost_reason() const override { return ""; }
+  bool lost() const noexcept override { return false; }
+  void* allocate(std::size_t) override { refuse(); }
+  void release(void*) noexcept override {}
+  device::MemoryInfo memory() const override { return {}; }
+  void check_range(const void*, std::size_t) const override { refuse(); }
+  NativeStream create_stream(const char*) override { refuse(); }
+  void destroy_stream(NativeStream) noexcept override {}
+  device::Event create_event() override { refuse(); }
+  void destroy_event(device::Event) noexcept override {}
+  void record(device::Event, NativeStream) override { refuse(); }
+  void wait_event(NativeStream, device::Event) override { refuse(); }
+  void notify(device::Event, core::Callback) override { refuse(); }
+  bool reached(device::Event) const override { refuse(); }
+  void synchronize(device::Event, const char*) override { refuse(); }
+  device::Flag create_flag() override { refuse(); }
+  void destroy_flag(device::Flag) noexcept override {}
+  void wait_flag(NativeStream, device::Flag, std::uint32_t) override { refuse(); }
+  void write_flag(device::Flag, std::uint32_t) noexcept override {}
+  void copy_to_host(std::span<std::byte>, const void*, NativeStream) override { refuse(); }
+  void copy_to_device(void*, std::span<const std::byte>, NativeStream) override { refuse(); }
+  void copy_on_device(void*, const void*, std::size_t, NativeStream) override { refuse(); }
+  void reduce_gradient(NativeStream, const void*, std::uint64_t, void*) override { refuse(); }
+  void adamw(NativeStream, const device::DeviceAdamW&) override { refuse(); }
+  void digest(NativeStream, const device::DeviceDigest&) override { refuse(); }
+  void fill_half(NativeStream, void*, std::uint64_t, std::uint16_t) override { refuse(); }
+  void fill_zero(NativeStream, void*, std::size_t) override { refuse(); }
+  void half_to_float(NativeStream, void*, const void*, std::uint64_t) override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw Error(ErrorCode::unsupported, "this device only registers host memory");
+  }
+};
+
+}  // namespace outboard::testing
