@@ -22,6 +22,7 @@ float master_after_one_step() {
     for (auto& half : view.as<std::uint16_t>(weight, kElems)) half = 0x3C00;    // 1.0
     for (auto& half : view.as<std::uint16_t>(gradient, kElems)) half = 0x3800;  // 0.5
   });
+  gpu.synchronize(stream);  // commit() reads the weights, and knows no stream to read them behind
 
   outboard::Config config;
   config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
