@@ -42,7 +42,7 @@ void BounceRing::request_weight(std::uint32_t bucket) {
 void BounceRing::drop_gradients() {
   while (!gradients_.empty()) {
     const std::uint32_t segment = gradients_.pop();
-    flow_.segments[segment].copies_in_flight -= 1;
+    flow_.segments[segment].copies_queued -= 1;
     flow_.parameters[flow_.layout.segments[segment].parameter].unqueued_copies -= 1;
   }
   for (const auto& buffer : buffers_) {

@@ -45,8 +45,12 @@ struct Parameter {
 };
 
 struct SegmentRun {
-  device::Event arrived;               ///< last copy to the host
-  std::uint32_t copies_in_flight = 0;  ///< gradients on their way into the slot, dropped ones too
+  device::Event arrived;  ///< last copy to the host
+  // Copies of one segment land in order, and the next step's may be queued before this step's has
+  // landed: an update waits for a number, not for "none in flight".
+  std::uint64_t copies_queued = 0;  ///< gradients sent on their way, dropped ones too
+  std::uint64_t copies_landed = 0;
+  std::uint64_t needed_landings = 0;  ///< copies_queued when the running update was opened
 };
 
 struct BucketRun {

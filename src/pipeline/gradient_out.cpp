@@ -14,7 +14,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
     const std::uint32_t segment = parameter.segments.first + i;
     const std::uint32_t bucket = flow_.layout.segments[segment].bucket;
     if (flow_.buckets[bucket].slot.bytes.empty()) continue;  // resident: read where it is
-    flow_.segments[segment].copies_in_flight += 1;
+    flow_.segments[segment].copies_queued += 1;
     if (flow_.buckets[bucket].slot.direct) {
       queue_copy(segment);
     } else {
@@ -55,7 +55,8 @@ void GradientOut::copy_landed(void* self, std::uint64_t segment) noexcept {
 }
 
 void GradientOut::segment_landed(std::uint32_t segment) noexcept {
-  if (--flow_.segments[segment].copies_in_flight == 0) listener_.segment_arrived(segment);
+  SegmentRun& run = flow_.segments[segment];
+  if (++run.copies_landed == run.needed_landings) listener_.segment_arrived(segment);
 }
 
 void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t index,

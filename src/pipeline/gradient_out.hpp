@@ -12,7 +12,8 @@ namespace outboard::pipeline {
 
 class ArrivalListener {
  public:
-  /// With the lock held, on a device or executor thread: nothing of this segment is in flight.
+  /// With the lock held, on a device or executor thread: the gradient that the running update
+  /// needs, if one is, has landed.
   virtual void segment_arrived(std::uint32_t segment) noexcept = 0;
 
  protected:

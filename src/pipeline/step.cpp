@@ -246,7 +246,11 @@ void Pipeline::wait(ParameterId id, NativeStream stream) {
 }
 
 void Pipeline::discard() {
-  guarded([&](auto&) { gradient_out_->drop(); });
+  guarded([&](auto& lock) {
+    // Gradients of the step before may still wait for the ring, where they look like these.
+    if (ring_) wait_for_last_step(lock);
+    gradient_out_->drop();
+  });
 }
 
 // --- between steps ------------------------------------------------------------------------------

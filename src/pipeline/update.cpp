@@ -27,8 +27,10 @@ void Update::open(std::uint32_t bucket) {
   run.missing = 0;
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const std::uint32_t segment = shape.first_segment + i;
-    const bool takes_part = flow_.parameters[flow_.layout.segments[segment].parameter].in_update;
-    if (takes_part && flow_.segments[segment].copies_in_flight > 0) run.missing += 1;
+    if (!flow_.parameters[flow_.layout.segments[segment].parameter].in_update) continue;
+    SegmentRun& arrival = flow_.segments[segment];
+    arrival.needed_landings = arrival.copies_queued;
+    if (arrival.copies_landed < arrival.needed_landings) run.missing += 1;
   }
   flow_.updates_running += 1;
   flow_.uploads_unqueued += 1;
@@ -38,7 +40,7 @@ void Update::open(std::uint32_t bucket) {
 void Update::segment_arrived(std::uint32_t index) noexcept {
   const plan::Segment& segment = flow_.layout.segments[index];
   BucketRun& run = flow_.buckets[segment.bucket];
-  // An arrival of the next step's gradient, or of one dropped before, is none of this update's.
+  // A gradient that was dropped can be the last that an earlier update's number counted.
   if (run.missing == 0 || !flow_.parameters[segment.parameter].in_update) return;
   if (--run.missing == 0) post(segment.bucket);
 }
