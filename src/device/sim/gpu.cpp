@@ -40,10 +40,9 @@ void* Gpu::allocate(std::size_t bytes) {
 }
 
 void Gpu::release(void* address) {
-  SimBackend& backend = backend_of(device_);
-  if (address == nullptr) return;
-  if (!backend.lost()) backend.require_allocation(address);
-  backend.release(address);
+  if (address == nullptr || backend_of(device_).give_back(address)) return;
+  throw Error(ErrorCode::invalid_argument,
+              "sim::Gpu::release: no live allocation of this device starts at this address");
 }
 
 NativeStream Gpu::create_stream(const std::string& name) {

@@ -31,7 +31,8 @@ class SimBackend : public device::Backend {
   // --- for sim::Gpu ---
   void launch(NativeStream stream, std::int64_t duration_ns, Kernel kernel, const char* name);
   void require_stream(NativeStream stream) const;
-  void require_allocation(const void* address) const;
+  /// @return false if no live allocation starts at `address`.
+  bool give_back(void* address) noexcept { return memory_.release(address); }
   void synchronize_stream(NativeStream stream);
   void synchronize_all();
   [[nodiscard]] MemoryUse memory_use() const { return memory_.use(); }
@@ -46,7 +47,7 @@ class SimBackend : public device::Backend {
   [[nodiscard]] bool lost() const noexcept final { return lost_.load(std::memory_order_acquire); }
 
   [[nodiscard]] void* allocate(std::size_t bytes) final;
-  void release(void* address) noexcept final { (void)memory_.release(address); }
+  void release(void* address) noexcept final { (void)give_back(address); }
   [[nodiscard]] device::MemoryInfo memory() const final;
   void check_range(const void* address, std::size_t bytes) const final;
   [[nodiscard]] bool register_host(std::span<std::byte> memory) final;

@@ -39,10 +39,6 @@ void SimBackend::check_range(const void* address, std::size_t bytes) const {
   (void)memory_.alias(address, bytes);
 }
 
-void SimBackend::require_allocation(const void* address) const {
-  (void)memory_.alias(address, 1);
-}
-
 bool SimBackend::register_host(std::span<std::byte> memory) {
   std::uint64_t failing = 0;
   {
