@@ -94,8 +94,8 @@ struct TinyStep {
 class TinyTrainer {
  public:
   /// Makes a device, streams, weights and gradient buffers. No engine yet: see start().
-  explicit TinyTrainer(TinyOptions options)
-      : TinyTrainer(sim::Gpu(options.device), std::move(options)) {}
+  explicit TinyTrainer(const TinyOptions& options)
+      : TinyTrainer(sim::Gpu(options.device), options) {}
   /// On a device that exists; options.device is not read.
   TinyTrainer(const sim::Gpu& gpu, TinyOptions options) : options_(std::move(options)), gpu_(gpu) {
     reader_ = gpu_.create_stream("forward");
