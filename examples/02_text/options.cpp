@@ -105,6 +105,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   CLI::App app("Trains a byte-level language model whose optimizer state does not fit its device.",
                "outboard_text");
   app.add_option("--data,data", options.data, "files and folders of UTF-8 text")->required();
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
   add_model_options(app, options);
   add_engine_options(app, options, words);
   add_output_options(app, options);
