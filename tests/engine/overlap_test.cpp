@@ -180,6 +180,14 @@ std::vector<sim::Duration> refresh_times(TinyTrainer& trainer) {
   return times;
 }
 
+/// A step whose gradients have all arrived before its gate opens.
+void step_with_all_gradients_there(TinyTrainer& trainer) {
+  trainer.forward();
+  trainer.backward();
+  trainer.gpu().synchronize();
+  EXPECT_TRUE(trainer.finish().result.applied());
+}
+
 TEST(Overlap, StepReturnsBeforeUpdatesWhichGoInForwardOrder) {
   for (const bool memops : {true, false}) {
     TinyOptions options = layered(8, 5);
@@ -187,7 +195,7 @@ TEST(Overlap, StepReturnsBeforeUpdatesWhichGoInForwardOrder) {
     TinyTrainer trainer(options);
     trainer.start();
     for (int step = 0; step < 3; ++step) {
-      trainer.step();
+      step_with_all_gradients_there(trainer);
       const std::vector<sim::Duration> times = refresh_times(trainer);
       for (std::uint32_t i = 0; i < 8; ++i) {
         // i+1 updates of 1 ms, then its own upload: later buckets have not been touched.
@@ -216,13 +224,36 @@ TEST(Overlap, FirstLayerRunsWhileLaterOnesAreUpdated) {
   options.forward = milliseconds(1);
   TinyTrainer trainer(options);
   trainer.start();
-  trainer.run(2);
+  step_with_all_gradients_there(trainer);
   sim::Duration before = trainer.gpu().now();
   for (int step = 0; step < 3; ++step) {
-    trainer.step();
+    step_with_all_gradients_there(trainer);
     // Serial would take 8 + 0.8 + 8 ms; here a forward follows 1.1 ms behind its update.
     EXPECT_EQ(trainer.gpu().now() - before, milliseconds(9) + microseconds(100));
     before = trainer.gpu().now();
+  }
+}
+
+/// The first layer's gradient arrives last. Updates of buckets that are there go ahead meanwhile,
+/// so the first one waits for at most the one update that runs when it arrives.
+TEST(Overlap, NothingWaitsForABucketThatHasNotArrived) {
+  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+    TinyOptions options = layered(8, seed);
+    options.device.rates.link_down_bytes_per_s = 8192.0 * 500;  // 2 ms for each bucket
+    TinyTrainer trainer(options);
+    trainer.start();
+    trainer.forward();
+    trainer.backward();
+    const sim::Duration start = trainer.gpu().now();
+    trainer.finish();
+    // Copies end at 16 ms, 50 us later with the gate's scalars, and then nothing but the update and
+    // upload of the first is left.
+    EXPECT_LT(trainer.gpu().now() - start, milliseconds(16)) << "the gate waited for the copies";
+    trainer.engine().wait(trainer.id(0), trainer.reader());
+    trainer.gpu().synchronize(trainer.reader());
+    EXPECT_LE(trainer.gpu().now() - start, milliseconds(17) + microseconds(150));
+    trainer.engine().synchronize();
+    EXPECT_LE(trainer.gpu().now() - start, milliseconds(17) + microseconds(850));
   }
 }
 
