@@ -147,6 +147,13 @@ void Pipeline::skip(const StepResult& result) {
 
 void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups,
                      double coeff) {
+  if (config_.schedule == Schedule::serial) {
+    // Its time is the plain sum of its parts: no update runs beside a copy that is still on its
+    // way.
+    flow_.wait_until(
+        lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
+        "step(): serial, the gradients' copies");
+  }
   begin_update(groups, coeff);
   order_uploads_behind_readers();
   flow_.stats.steps_applied += 1;
