@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "engine/trajectory.hpp"
+#include "plan/model_layout.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -64,13 +66,20 @@ const Trajectory& reference() {
   return trajectory;
 }
 
+plan::ModelLayout layout_of(const TinyOptions& options) {
+  std::vector<std::uint64_t> elems;
+  for (const TinyParameter& parameter : options.parameters) elems.push_back(parameter.elems);
+  const std::array<double, 1> one_node = {1.0};
+  return plan::make_layout(elems, options.config.bucket_bytes / 2, one_node);
+}
+
 TEST(Bounce, TheModelHasTheBucketsItIsMadeFor) {
-  TinyTrainer trainer(many_buckets_virtual(0));
+  const TinyOptions options = many_buckets_virtual(0);
+  EXPECT_EQ(layout_of(options).buckets.size(), kBuckets);
+  TinyTrainer trainer(options);
   trainer.start();
   trainer.step();
-  const StepStats stats = trainer.engine().stats();
-  EXPECT_EQ(stats.copies_up, kBuckets);
-  EXPECT_EQ(stats.bounce_bytes, 0u) << "all pinned: nothing to bounce";
+  EXPECT_EQ(trainer.engine().stats().bounce_bytes, 0u) << "all pinned: nothing to bounce";
   EXPECT_TRUE(reference()[1].skipped);
 }
 
@@ -113,6 +122,33 @@ TEST(Bounce, OnThreads) {
   }
 }
 
+/// discard() drops the gradients given since step(), not those that step() is still working on.
+TEST(Bounce, DiscardLeavesTheStepBeforeAlone) {
+  TinyOptions options = many_buckets_virtual(3);
+  options.injected.clear();
+  options.digest = false;
+  const auto run = [](TinyOptions given, bool discard) {
+    TinyTrainer trainer(std::move(given));
+    trainer.start();
+    for (int step = 0; step < 3; ++step) {
+      trainer.step();
+      if (!discard) continue;
+      // The last bucket's gradient arrived first: others still wait for the ring.
+      trainer.engine().wait(trainer.id(63), trainer.reader());
+      trainer.engine().gradient_ready(trainer.id(63), trainer.gradient(0), trainer.reader());
+      trainer.engine().discard();
+    }
+    return trainer.engine().state_digest();
+  };
+  const std::uint64_t expected = run(options, false);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    options.device.seed = seed;
+    options.device.rates.link_down_bytes_per_s = seed % 2 == 0 ? 1e7 : 1e8;
+    options.config.pinned_slots = static_cast<std::uint32_t>(1 + seed % 3);
+    EXPECT_EQ(run(options, true), expected) << "seed " << seed;
+  }
+}
+
 /// Log lines that speak of pinned host memory.
 class PinningLog {
  public:
@@ -148,11 +184,24 @@ void run_refused(const Refused& refused) {
   TinyTrainer trainer(std::move(options));
   trainer.start();
   EXPECT_EQ(first_difference(reference(), run_trajectory(trainer, {kSteps, 0})), "");
+  EXPECT_GT(trainer.engine().stats().bounce_bytes, 0u);
   const std::vector<std::string> warnings = log.warnings();
   ASSERT_EQ(warnings.size(), 1u);
   std::printf("%s\n", warnings[0].c_str());
-  EXPECT_NE(warnings[0].find("wanted"), std::string::npos);
-  EXPECT_NE(warnings[0].find("obtained"), std::string::npos);
+  // Wanted: a slot for each bucket. Obtained: what the ledger lists as pinned staging.
+  std::size_t obtained = 0;
+  for (const LedgerEntry& entry : trainer.engine().ledger().entries) {
+    if (entry.place == MemoryPlace::host_pinned && entry.purpose != "gate scalars") {
+      obtained += entry.bytes;
+    }
+  }
+  std::size_t wanted = 0;
+  for (const plan::Bucket& bucket : layout_of(trainer.options()).buckets) {
+    wanted += static_cast<std::size_t>(bucket.padded_elems) * 2;
+  }
+  EXPECT_LE(obtained, refused.limit_bytes);
+  EXPECT_NE(warnings[0].find(" " + std::to_string(wanted) + " bytes"), std::string::npos);
+  EXPECT_NE(warnings[0].find(" " + std::to_string(obtained) + " are pinned"), std::string::npos);
 }
 
 TEST(Bounce, RefusedPinningWarnsOnceAndKeepsTheBits) {
