@@ -116,8 +116,8 @@ void read_topology(Machine& machine, hwloc_topology_t topology) {
   }
   add_nodes(machine, topology, allowed.get());
   add_distances(machine, topology);
-  machine.notes += std::string("source: hwloc ") + (machine.real ? "" : "(not this machine) ") +
-                   "within the affinity of the calling thread\n";
+  machine.notes += machine.real ? "source: hwloc, within the affinity of the calling thread\n"
+                                : "source: hwloc, told of another machine; nothing is bound\n";
 }
 
 }  // namespace
