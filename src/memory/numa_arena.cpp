@@ -61,8 +61,8 @@ NumaArena::NumaArena(const topology::Machine& machine, std::uint32_t node, std::
     throw_no_memory(purpose, bytes, ENOMEM);
   }
   const bool huge = bytes >= kHugePage;
-  const std::size_t mapped =
-      round_up(bytes, huge ? kHugePage : static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+  // The end of a large arena lies in small pages: the ledger counts what is used, not 2 MiB more.
+  const std::size_t mapped = round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
   std::byte* const first = huge ? map_aligned(mapped) : map(mapped);
   if (first == nullptr) throw_no_memory(purpose, bytes, errno);
   memory_ = {first, mapped};

@@ -16,7 +16,7 @@ namespace outboard::memory {
 class NumaArena {
  public:
   NumaArena() = default;
-  /// Maps `bytes` (rounded up to a page; to 2 MiB from 2 MiB on). 0 bytes: maps nothing.
+  /// Maps `bytes` (rounded up to a page; aligned to 2 MiB from 2 MiB on). 0 bytes: maps nothing.
   /// @throws Error{out_of_memory} saying what for and how much.
   NumaArena(const topology::Machine& machine, std::uint32_t node, std::size_t bytes,
             const char* purpose);
