@@ -318,6 +318,50 @@ TEST(Overlap, LateCopiesAreNeverReadEarlyAndTakenBuffersNeverAgain) {
   }
 }
 
+/// Gradients that need no weight, on a stream that no wait() was given: they are there while the
+/// slots still hold weights on their way up.
+std::uint64_t digest_of_free_gradients(TinyTrainer& trainer) {
+  trainer.start();
+  sim::Gpu gpu = trainer.gpu();
+  const NativeStream free_stream = gpu.create_stream("free");
+  for (std::uint64_t step = 0; step < 4; ++step) {
+    trainer.forward();
+    for (std::uint32_t i = 0; i < 8; ++i) {
+      void* const buffer = trainer.gradient(i);
+      if (step > 0) trainer.engine().wait_gradient_taken(trainer.id(i), free_stream);
+      const auto kernel = [=](sim::KernelView& view) {
+        const auto gradient = view.as<std::uint16_t>(buffer, 4096);
+        for (std::size_t e = 0; e < 4096; ++e) {
+          gradient[e] = half_from_float(mixed_unit(step, i, e));
+        }
+      };
+      gpu.launch(free_stream, sim::Duration(0), kernel, "free");
+      trainer.engine().gradient_ready(trainer.id(i), buffer, free_stream);
+    }
+    trainer.finish();
+  }
+  const std::uint64_t state = trainer.engine().state_digest();
+  std::uint64_t sum = state;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    for (const std::uint16_t bits : trainer.weight_bits(i)) sum = mix_bits(sum, bits, i);
+  }
+  return sum;
+}
+
+TEST(Overlap, SlotsKeepTheirWeightsUntilUploaded) {
+  TinyOptions plain = layered(8, 1);
+  plain.config.schedule = Schedule::serial;
+  TinyTrainer reference(plain);
+  const std::uint64_t expected = digest_of_free_gradients(reference);
+  for (std::uint64_t seed = 1; seed <= 20; ++seed) {
+    TinyOptions options = layered(8, seed);
+    options.device.stream_memory_ops = seed % 2 == 0;
+    if (seed % 4 == 3) options.config.pinned_slots = 2;
+    TinyTrainer trainer(options);
+    EXPECT_EQ(digest_of_free_gradients(trainer), expected) << "seed " << seed;
+  }
+}
+
 TEST(Overlap, TwoGradientBuffersServeManyLayers) {
   const auto run = [](std::uint32_t ring, std::uint64_t seed) {
     TinyOptions options = layered(40, seed);
