@@ -81,7 +81,8 @@ void train() {
     });
     engine.gradient_ready(w, gradient, stream);
 
-    // 4. Decides on clipping and overflow, then updates in the background.
+    // 4. Waits for the gradients, and so for the loss before them; decides on clipping and
+    //    overflow; updates in the background.
     const StepResult result = engine.step();
     if (step == 1 || step % 20 == 0) {
       std::printf("step %3d  loss %9.6f  gradient norm %8.5f  %s\n", step,

@@ -19,7 +19,7 @@ struct Options {
   std::vector<std::filesystem::path> data;
   std::size_t device_memory = std::size_t{12} << 20;
   bool offload = true;
-  std::uint64_t steps = 2000;
+  std::uint64_t steps = 1500;
   std::uint64_t seed = 1;
   std::string log;  ///< one JSON per step; "": none
   std::size_t batch = 256;

@@ -14,7 +14,6 @@
 namespace text {
 namespace {
 
-using outboard::Engine;
 using outboard::Error;
 
 // In virtual time a kernel is charged as on a device of this speed, about that of one core here.
@@ -159,7 +158,7 @@ void Trainer::print_ledger() {
        << " of FP32 tiles, which stand for a GPU's registers and are not device memory\n\n"
        << "engine memory\n"
        << ledger.to_string() << "\n"
-       << engine_.describe() << "\n\n";
+       << engine_.describe() << "\n";
 }
 
 void Trainer::run(const std::atomic<bool>& stop) {
@@ -170,7 +169,8 @@ void Trainer::run(const std::atomic<bool>& stop) {
     const bool last = step == options_.steps || stop;
     const bool evaluate = options_.eval_every != 0 && step % options_.eval_every == 0;
     if (evaluate || last) report.held_out = held_out_loss();
-    if (step == 1 || last || step % options_.print_every == 0) out_ << step_line(report);
+    const bool print = step == 1 || last || options_.digest || step % options_.print_every == 0;
+    if (print) out_ << step_line(report);
     if (report.held_out) {
       const double order1 = order1_.loss(corpus_.bytes, positions_);
       out_ << held_out_line(step, *report.held_out, order1);
