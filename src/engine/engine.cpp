@@ -35,8 +35,21 @@ std::unique_ptr<exec::Executor> make_executor(device::Backend& backend,
   return exec::make_virtual_executor(*loop, threads, rates);
 }
 
-[[noreturn]] void refuse(const std::string& name, const char* what) {
-  throw Error(ErrorCode::invalid_argument, "add_parameter(): parameter '" + name + "' " + what);
+[[noreturn]] void refuse(const std::string& name, const std::string& what,
+                         ErrorCode code = ErrorCode::invalid_argument) {
+  throw Error(code, "add_parameter(): parameter '" + name + "' " + what);
+}
+
+const char* dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::f16:
+      return "f16";
+    case DType::bf16:
+      return "bf16";
+    case DType::f32:
+      return "f32";
+  }
+  return "unknown";
 }
 
 }  // namespace
@@ -66,7 +79,7 @@ class Engine::Impl {
   }
 
   ParameterId add_parameter(const ParameterSpec& spec) {
-    require_before_commit("add_parameter()");
+    require_before_commit("add_parameter() of '" + spec.name + "'");
     check(spec);
     if (const auto tied = find_tied(spec)) return *tied;
     pipeline::ParameterInput input;
@@ -143,11 +156,10 @@ class Engine::Impl {
   }
 
  private:
-  void require_before_commit(const char* call) const {
+  void require_before_commit(const std::string& call) const {
     if (!pipeline_) return;
-    throw Error(ErrorCode::protocol_error, std::string(call) +
-                                               " after commit(); parameters and "
-                                               "groups are fixed from then on");
+    throw Error(ErrorCode::protocol_error,
+                call + " after commit(); parameters and groups are fixed from then on");
   }
 
   void check(const ParameterSpec& spec) const {
@@ -155,14 +167,17 @@ class Engine::Impl {
     if (spec.name.empty()) refuse(spec.name, "needs a name");
     if (std::ranges::any_of(parameters_, same_name)) refuse(spec.name, "is registered already");
     if (spec.dtype != DType::f16) {
-      throw Error(ErrorCode::unsupported, "add_parameter(): parameter '" + spec.name +
-                                              "' is not DType::f16, the one that this release has");
+      refuse(spec.name,
+             std::string("is ") + dtype_name(spec.dtype) + "; this release has DType::f16 only",
+             ErrorCode::unsupported);
     }
     if (spec.group.value >= groups_.size()) {
-      refuse(spec.name, "names a group that add_group() did not return");
+      refuse(spec.name, "names group " + std::to_string(spec.group.value) + " of " +
+                            std::to_string(groups_.size()) + "; use what add_group() returned");
     }
     if (!spec.master.empty() && spec.master.size() != spec.elems) {
-      refuse(spec.name, "has a `master` of another length than `elems`");
+      refuse(spec.name, "has " + std::to_string(spec.elems) + " `elems` and a `master` of " +
+                            std::to_string(spec.master.size()));
     }
     if (spec.elems == 0) return;
     if (spec.data == nullptr) refuse(spec.name, "has no `data`");
@@ -170,7 +185,11 @@ class Engine::Impl {
     if (reinterpret_cast<std::uintptr_t>(spec.data) % 2 != 0) {
       refuse(spec.name, "has `data` that is not aligned to 2 bytes");
     }
-    device_.backend()->check_range(spec.data, spec.elems * 2);
+    try {
+      device_.backend()->check_range(spec.data, spec.elems * 2);
+    } catch (const Error& failure) {
+      refuse(spec.name, std::string("has wrong `data`: ") + failure.what(), failure.code());
+    }
   }
 
   /// A second name for the same weight; a partial overlap is refused.

@@ -94,7 +94,7 @@ void follow_the_plain_optimizer(const TinyOptions& options, double tolerance) {
   for (std::uint32_t i = 0; i < options.parameters.size(); ++i) {
     const TinyTrainer::State state = trainer.state(i);
     const PlainAdamW::Parameter& want = plain.parameter(i);
-    EXPECT_EQ(state.t, want.t) << i;
+    EXPECT_EQ(state.t, options.parameters[i].elems == 0 ? 0 : want.t) << i;
     for (std::size_t e = 0; e < want.p.size(); ++e) {
       ASSERT_NEAR(state.p[e], want.p[e], tolerance) << i << ' ' << e;
       ASSERT_NEAR(state.m[e], want.m[e], tolerance) << i << ' ' << e;
