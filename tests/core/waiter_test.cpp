@@ -47,6 +47,30 @@ TEST(ThreadWaiter, NeverLosesAWakeFromAThreadWithoutTheLock) {
   EXPECT_EQ(turn.load(), 2 * kRounds);
 }
 
+// The same moment, made certain: the change and its wake() come after the condition has looked and
+// before the sleep begins. A lost wake hangs.
+TEST(ThreadWaiter, AWakeBetweenTheLookAndTheSleepCounts) {
+  const auto waiter = make_thread_waiter();
+  std::atomic<bool> set{false};
+  int looks = 0;
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  waiter->wait(
+      lock,
+      [&] {
+        const bool found = set.load();
+        if (++looks == 1) {
+          std::thread([&] {
+            set = true;
+            waiter->wake();
+          }).join();
+        }
+        return found;
+      },
+      "the test");
+  EXPECT_EQ(looks, 2);
+}
+
 TEST(ThreadWaiter, WakesEveryoneWhoWaits) {
   const auto waiter = make_thread_waiter();
   std::atomic<bool> open{false};
