@@ -102,7 +102,9 @@ class Backend {
 
   // --- streams, events, flags ---
   [[nodiscard]] virtual NativeStream create_stream(const char* name) = 0;
-  /// Waits until the stream is empty (or the device is lost), then removes it.
+  /// Waits until the stream is empty (or the device is lost), then removes it. Afterwards no callback
+  /// of an event last recorded on it runs; so hold no lock that callbacks take. Work that nothing
+  /// can ever start loses the device in virtual time (in real time the call waits for ever).
   virtual void destroy_stream(NativeStream stream) noexcept = 0;
   [[nodiscard]] virtual Event create_event() = 0;
   virtual void destroy_event(Event event) noexcept = 0;
@@ -123,6 +125,7 @@ class Backend {
 
   /// Only with stream_memory_ops(). A new flag is 0.
   [[nodiscard]] virtual Flag create_flag() = 0;
+  /// A stream that still waits for the flag loses the device.
   virtual void destroy_flag(Flag flag) noexcept = 0;
   /// Queues a wait until the flag is at least `value` (as unsigned 32-bit with wrap-around:
   /// int32(flag - value) >= 0).
