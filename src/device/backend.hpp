@@ -102,9 +102,10 @@ class Backend {
 
   // --- streams, events, flags ---
   [[nodiscard]] virtual NativeStream create_stream(const char* name) = 0;
-  /// Waits until the stream is empty (or the device is lost), then removes it. Afterwards no callback
-  /// of an event last recorded on it runs; so hold no lock that callbacks take. Work that nothing
-  /// can ever start loses the device in virtual time (in real time the call waits for ever).
+  /// Waits until the stream is empty (or the device is lost), then removes it. Afterwards no
+  /// callback of an event last recorded on it runs; so hold no lock that callbacks take. Work that
+  /// nothing can ever start loses the device in virtual time (in real time the call waits for
+  /// ever).
   virtual void destroy_stream(NativeStream stream) noexcept = 0;
   [[nodiscard]] virtual Event create_event() = 0;
   virtual void destroy_event(Event event) noexcept = 0;
