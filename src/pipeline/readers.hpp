@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "device/backend.hpp"
+#include "outboard/error.hpp"
 
 namespace outboard::pipeline {
 
@@ -18,19 +19,29 @@ class Readers {
   Readers(const Readers&) = delete;
   Readers& operator=(const Readers&) = delete;
 
+  /// @throws Error{invalid_argument} if there is no such stream.
   void seen(NativeStream stream) {
     for (Reader& reader : readers_) {
       if (reader.stream != stream) continue;
+      if (!reader.active) backend_.record(reader.event, stream);  // refuses what is no stream
       reader.active = true;
       return;
     }
-    readers_.push_back({stream, backend_.create_event(), true});
+    readers_.push_back({stream, backend_.create_event(), false});
+    try {
+      backend_.record(readers_.back().event, stream);
+    } catch (...) {
+      backend_.destroy_event(readers_.back().event);
+      readers_.pop_back();
+      throw;
+    }
+    readers_.back().active = true;
   }
   /// Queues on `stream` a wait for all that the readers have queued so far.
   void order_behind(NativeStream stream) {
     for (Reader& reader : readers_) {
       if (!reader.active) continue;
-      backend_.record(reader.event, reader.stream);
+      if (!record_again(reader)) continue;
       backend_.wait_event(stream, reader.event);
     }
   }
@@ -45,6 +56,17 @@ class Readers {
     device::Event event;
     bool active = false;
   };
+  /// @return false if the trainer has destroyed the stream since: then it has run all it held.
+  bool record_again(const Reader& reader) {
+    try {
+      backend_.record(reader.event, reader.stream);
+      return true;
+    } catch (const Error& failure) {
+      if (failure.code() != ErrorCode::invalid_argument) throw;
+      return false;
+    }
+  }
+
   device::Backend& backend_;
   std::vector<Reader> readers_;
 };

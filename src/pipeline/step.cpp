@@ -65,8 +65,18 @@ void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* 
             "gradient may come from stale weights; call wait() before the forward reads it");
   }
   if (parameter.elems == 0) return;
-  flow_.backend.check_range(gradient, parameter.elems * 2);
-  flow_.backend.check_range(parameter.weight, parameter.elems * 2);
+  require_range(parameter, "gradient", gradient);
+  require_range(parameter, "weight", parameter.weight);
+}
+
+void Pipeline::require_range(const Parameter& parameter, const char* what,
+                             const void* address) const {
+  try {
+    flow_.backend.check_range(address, parameter.elems * 2);
+  } catch (const Error& failure) {
+    throw Error(failure.code(), "gradient_ready(): " + quoted(parameter) + " has a wrong " + what +
+                                    " address: " + failure.what());
+  }
 }
 
 void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {

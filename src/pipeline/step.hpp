@@ -75,6 +75,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
 
   // step.cpp
   void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
+  void require_range(const Parameter& parameter, const char* what, const void* address) const;
   void wait_for_last_step(std::unique_lock<std::mutex>& lock);
   void apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups, double coeff);
   void begin_update(std::span<const AdamW> groups, double coeff);

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
@@ -49,7 +50,8 @@ void WholeState::load(std::unique_lock<std::mutex>& lock,
                       std::span<const std::span<const float>> masters) {
   masters_ = masters;
   if (resident_ != nullptr) {
-    load_resident(lock);
+    std::vector<std::vector<std::uint16_t>> halves;
+    with_borrowed_memory(lock, [&] { load_resident(lock, halves); });
   } else {
     load_host(lock);
   }
@@ -78,12 +80,12 @@ void WholeState::copy_weights_to_slots(plan::SegmentRange range) {
   }
 }
 
-void WholeState::load_resident(std::unique_lock<std::mutex>& lock) {
+void WholeState::load_resident(std::unique_lock<std::mutex>& lock,
+                               std::vector<std::vector<std::uint16_t>>& halves) {
   for (std::size_t i = 0; i < 3 && resident_->stream_bytes() > 0; ++i) {
     flow_.backend.fill_zero(flow_.up, const_cast<void*>(resident_->stream(i)),
                             resident_->stream_bytes());
   }
-  std::vector<std::vector<std::uint16_t>> halves;  // alive until the copies have passed
   for (const plan::Segment& segment : flow_.layout.segments) {
     const auto state = resident_->address(segment);
     const auto master = masters_[segment.parameter];
@@ -150,23 +152,51 @@ std::uint64_t WholeState::digest_resident(std::unique_lock<std::mutex>& lock) {
 
 void WholeState::read(std::unique_lock<std::mutex>& lock, std::uint32_t index,
                       const std::array<std::span<float>, 3>& out) {
+  if (resident_ == nullptr) return read_host(index, out);
+  with_borrowed_memory(lock, [&] {
+    queue_reads(index, out);
+    synchronize(lock, flow_.up, "read_state()");
+  });
+}
+
+void WholeState::read_host(std::uint32_t index, const std::array<std::span<float>, 3>& out) {
   const plan::SegmentRange range = flow_.parameters[index].segments;
   for (std::uint32_t i = 0; i < range.count; ++i) {
     const plan::Segment& segment = flow_.layout.segments[range.first + i];
     for (std::size_t stream = 0; stream < 3; ++stream) {
       if (out[stream].empty()) continue;
-      const auto target = out[stream].subspan(segment.first_element, segment.elems);
-      if (resident_ != nullptr) {
-        const auto state = resident_->address(segment);
-        const std::byte* source[] = {state.param, state.exp_avg, state.exp_avg_sq};
-        flow_.backend.copy_to_host(std::as_writable_bytes(target), source[stream], flow_.up);
-      } else {
-        const auto source = flow_.lease(segment.bucket).stream<float>(stream);
-        std::ranges::copy(source.subspan(segment.offset, segment.elems), target.begin());
-      }
+      const auto source = flow_.lease(segment.bucket).stream<float>(stream);
+      std::ranges::copy(source.subspan(segment.offset, segment.elems),
+                        out[stream].subspan(segment.first_element, segment.elems).begin());
     }
   }
-  if (resident_ != nullptr) synchronize(lock, flow_.up, "read_state()");
+}
+
+void WholeState::queue_reads(std::uint32_t index, const std::array<std::span<float>, 3>& out) {
+  const plan::SegmentRange range = flow_.parameters[index].segments;
+  for (std::uint32_t i = 0; i < range.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[range.first + i];
+    const auto state = resident_->address(segment);
+    const std::byte* source[] = {state.param, state.exp_avg, state.exp_avg_sq};
+    for (std::size_t stream = 0; stream < 3; ++stream) {
+      if (out[stream].empty()) continue;
+      const auto target = out[stream].subspan(segment.first_element, segment.elems);
+      flow_.backend.copy_to_host(std::as_writable_bytes(target), source[stream], flow_.up);
+    }
+  }
+}
+
+template <class Work>
+void WholeState::with_borrowed_memory(std::unique_lock<std::mutex>& lock, Work work) {
+  try {
+    work();
+  } catch (...) {
+    // The caller's memory may go as soon as this returns; a stream that is gone uses none of it.
+    lock.unlock();
+    flow_.backend.destroy_stream(std::exchange(flow_.up, {}));
+    lock.lock();
+    throw;
+  }
 }
 
 void WholeState::synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream,

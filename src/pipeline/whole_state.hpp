@@ -41,7 +41,14 @@ class WholeState {
   void synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream, const char* who);
   void copy_weights_to_slots(plan::SegmentRange range);
   void load_host(std::unique_lock<std::mutex>& lock);
-  void load_resident(std::unique_lock<std::mutex>& lock);
+  void load_resident(std::unique_lock<std::mutex>& lock,
+                     std::vector<std::vector<std::uint16_t>>& halves);
+  void read_host(std::uint32_t parameter, const std::array<std::span<float>, 3>& out);
+  void queue_reads(std::uint32_t parameter, const std::array<std::span<float>, 3>& out);
+  /// Runs `work`, which queues copies on the up stream that use memory of its caller. If it fails,
+  /// waits until nothing uses that memory.
+  template <class Work>
+  void with_borrowed_memory(std::unique_lock<std::mutex>& lock, Work work);
   void load_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   void load_cut(const Cut& cut) noexcept;
   void reread_part(std::uint32_t bucket, std::uint32_t part) noexcept;

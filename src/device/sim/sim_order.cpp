@@ -121,7 +121,10 @@ device::Flag SimBackend::create_flag() {
   if (!options_.stream_memory_ops) {
     throw Error(ErrorCode::unsupported, "create_flag: sim::Options::stream_memory_ops is false");
   }
-  return {flags_.create()};
+  const device::Flag flag{flags_.create()};
+  // One stream waits for a flag; growing only then would allocate during a step.
+  flags_.at(flag.index, "create_flag").waiting.reserve(4);
+  return flag;
 }
 
 void SimBackend::destroy_flag(device::Flag flag) noexcept {
