@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <span>
 
 #include "simd/digest.hpp"
@@ -83,7 +84,10 @@ inline std::uint64_t DigestState(const DigestShard& shard) {
     const auto mixed = MixElements(du, key, words[0], words[1], words[2]);
     sum = hn::Add(sum, hn::IfThenElseZero(hn::FirstN(du, size - i), mixed));
   }
-  return hn::GetLane(hn::SumOfLanes(du, sum));
+  // Not SumOfLanes: g++ adds the lanes of 512 bits as signed numbers, whose overflow is undefined.
+  HWY_ALIGN std::uint64_t partial[hn::MaxLanes(du)];
+  hn::Store(sum, du, partial);
+  return std::accumulate(partial, partial + lanes, std::uint64_t{0});
 }
 
 }  // namespace outboard::simd::HWY_NAMESPACE
