@@ -143,7 +143,7 @@ void Pipeline::skip(const StepResult& result) {
   gradient_out_->drop();
   readers_->forget();
   flow_.stats.steps_skipped += 1;
-  if (gate_->overflows_in_a_row() > 1) return;  // said once
+  if (!config_.log || gate_->overflows_in_a_row() > 1) return;  // said once
   std::string cause = "the norm of the gradients is " + std::to_string(result.grad_norm);
   if (result.non_finite) {
     cause = "parameter '" + std::string(result.non_finite->name) + "' has a gradient that is " +

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -124,7 +125,7 @@ TEST_P(BrokenTrainer, GivesASecondGradient) {
   engine().commit();
   good_step();
   t().give(first_, {1.0F, 1.0F});
-  expect_error(ErrorCode::protocol_error, {"block.0.weight", "step()"}, [&] {
+  expect_error(ErrorCode::protocol_error, {"block.0.weight", "second gradient", "discard()"}, [&] {
     t().give(first_, {1.0F, 1.0F});
   });
   EXPECT_TRUE(engine().step().applied());
@@ -420,11 +421,12 @@ TEST(BrokenConfig, NamesTheFieldOfTheLossScale) {
 
 // --- check_waits ---------------------------------------------------------------------------------
 
-/// The loss of the forward after one step, in virtual time with slow uploads.
+/// The loss of the forward after one step, read before the host has updated anything.
 double loss_after_a_step(bool wait, bool check_waits, bool skip) {
   TinyOptions options;
   options.device = virtual_device();
-  options.device.rates.copy_latency = std::chrono::milliseconds(50);
+  options.device.rates.link_down_bytes_per_s = 20e3;  // 10 ms for 100 halves
+  options.device.rates.host_elems_per_s = {1e3};      // 100 ms for 100 elements
   options.config.loss_scaling.initial_scale = 1.0;
   options.config.check_waits = check_waits;
   options.config.host.synthetic_topology = "numa:1 core:2 pu:1";
@@ -437,8 +439,10 @@ double loss_after_a_step(bool wait, bool check_waits, bool skip) {
   TinyTrainer trainer(options);
   trainer.start();
   trainer.step();
-  // Later than the fill with NaN, long before the upload of the new weights.
-  trainer.gpu().launch(trainer.reader(), std::chrono::milliseconds(5), [](sim::KernelView&) {});
+  // A copy keeps the reader busy until the weights have been filled with NaN, if they are.
+  std::vector<std::uint16_t> pause(100);
+  trainer.gpu().copy_to_host(std::as_writable_bytes(std::span(pause)), trainer.weight(0),
+                             trainer.reader());
   trainer.forward();
   return trainer.loss(1);
 }

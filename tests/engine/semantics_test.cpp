@@ -340,14 +340,16 @@ TEST_P(Semantics, FiniteMastersThatOverflowSixteenBitsAreCounted) {
   make();
   const GroupId group = engine().add_group({.lr = 100.0});
   const ParameterId w = t().add("w", {65504.0F, 1.0F, -65504.0F}, group);
+  const ParameterId other = t().add("other", {1.0F}, group);
   engine().commit();
-  t().step({{w, {-1.0F, 1.0F, 1.0F}}});
+  t().step({{w, {-1.0F, 1.0F, 1.0F}}, {other, {1.0F}}});
   const State state = t().state(w);
   EXPECT_EQ(state.weight[0], 0x7C00);
   EXPECT_EQ(state.weight[2], 0xFC00);
   EXPECT_TRUE(std::isfinite(state.p[0]));
-  // Counted by the next step() at the latest.
-  t().step({});
+  // A resident update's count comes with the next gate and is added by the step after.
+  t().step({{other, {1.0F}}});
+  t().step({{other, {1.0F}}});
   EXPECT_EQ(engine().stats().weight_overflows, 2u);
 }
 

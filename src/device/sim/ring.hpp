@@ -33,7 +33,7 @@ class Ring {
 
  private:
   void grow() {
-    std::vector<T> larger(slots_.empty() ? 16 : 2 * slots_.size());
+    std::vector<T> larger(slots_.empty() ? 256 : 2 * slots_.size());
     const std::size_t size = size_;
     for (std::size_t i = 0; i < size; ++i) larger[i] = pop();
     slots_ = std::move(larger);

@@ -93,6 +93,7 @@ Stream& SimBackend::unused_stream() {
     }
     unused_streams_.reserve(streams_.size() + 1);  // so that destroy_stream() never allocates
     streams_.push_back(make_stream());
+    streams_.back()->arrivals.reserve(256);  // how many come at once is a matter of timing
     streams_.back()->number = static_cast<std::uint32_t>(streams_.size() - 1);
     unused_streams_.push_back(streams_.back()->number);
   }
