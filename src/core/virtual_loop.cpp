@@ -17,7 +17,9 @@ struct VirtualLoop::Later {
   }
 };
 
-VirtualLoop::VirtualLoop(std::uint64_t seed) : seed_(seed), random_state_(seed) {}
+VirtualLoop::VirtualLoop(std::uint64_t seed) : seed_(seed), random_state_(seed) {
+  heap_.reserve(1024);  // how many events are due at once varies with the seed
+}
 
 void VirtualLoop::after(VirtualTime delay, Callback callback) {
   if (delay < 0 || !callback) {

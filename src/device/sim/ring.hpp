@@ -33,7 +33,7 @@ class Ring {
 
  private:
   void grow() {
-    std::vector<T> larger(slots_.empty() ? 256 : 2 * slots_.size());
+    std::vector<T> larger(2 * slots_.size());
     const std::size_t size = size_;
     for (std::size_t i = 0; i < size; ++i) larger[i] = pop();
     slots_ = std::move(larger);
@@ -41,7 +41,8 @@ class Ring {
     size_ = size;
   }
 
-  std::vector<T> slots_;  // a power of two of them
+  // A power of two of them; enough at first that only deep queues grow.
+  std::vector<T> slots_ = std::vector<T>(256);
   std::size_t head_ = 0;
   std::size_t size_ = 0;
 };

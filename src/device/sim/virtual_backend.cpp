@@ -44,6 +44,10 @@ class VirtualBackend final : public SimBackend {
   /// `loop` is this backend's own; a base class needs it first, hence from outside.
   VirtualBackend(const Options& options, std::unique_ptr<core::VirtualLoop> loop)
       : SimBackend(options, core::make_virtual_waiter(*loop)), loop_(std::move(loop)) {
+    // How many are due at once varies with the seed.
+    for (EngineState& engine : engines_) engine.ready.reserve(256);
+    pending_.reserve(1024);
+    free_pending_.reserve(1024);
     reporter_ = loop_->add_reporter([this](std::string& text) { report(text); });
   }
   ~VirtualBackend() override;
