@@ -29,7 +29,9 @@ Scratch::Scratch(std::size_t table_elems)
       b(kTileDepth * kTileCols),
       c(kTileRows * kTileCols),
       line(kTileCols),
-      table(table_elems) {}
+      table(table_elems) {
+  openblas_set_num_threads(1);
+}
 
 std::size_t Scratch::bytes() const noexcept {
   return (a.size() + b.size() + c.size() + line.size() + table.size()) * sizeof(float);
@@ -51,10 +53,6 @@ Tile multiply_tile(const Operand& a, const Operand& b, std::size_t row0, std::si
                 as_int(b.transposed ? ks : cols), k0 == 0 ? 0.0f : 1.0f, c.data(), as_int(cols));
   }
   return {.row0 = row0, .rows = rows, .col0 = col0, .cols = cols, .values = c};
-}
-
-void use_one_blas_thread() {
-  openblas_set_num_threads(1);
 }
 
 }  // namespace text

@@ -13,7 +13,8 @@ namespace text {
 
 /// FP32 working memory of the kernels: what registers and shared memory are on a GPU, so it is not
 /// device memory. Bounded by the tile sizes and the embedding table, whatever the model's width and
-/// the batch. One kernel at a time uses it.
+/// the batch. One kernel at a time uses it. Making one sets OpenBLAS to one thread for the whole
+/// process, so that the bits of a product do not depend on the machine's cores.
 class Scratch {
  public:
   static constexpr std::size_t kTileRows = 256;
@@ -63,9 +64,5 @@ void multiply(const Operand& a, const Operand& b, Scratch& scratch, const Store&
     }
   }
 }
-
-/// Products run on the one thread that calls, so their bits do not depend on the machine's cores.
-/// Call once at the start of the program.
-void use_one_blas_thread();
 
 }  // namespace text

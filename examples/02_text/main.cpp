@@ -5,7 +5,6 @@
 #include <iostream>
 
 #include "data.hpp"
-#include "gemm.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "report.hpp"
@@ -38,7 +37,6 @@ std::string room_needed(const text::Options& options) {
 }
 
 void train(const text::Options& options) {
-  text::use_one_blas_thread();
   const text::Corpus corpus = text::load_corpus(options.data);
   std::cout << corpus.files << " files, " << corpus.bytes.size() << " bytes ("
             << corpus.skipped_files << " files passed over): " << corpus.train_bytes()

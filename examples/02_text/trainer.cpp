@@ -163,10 +163,11 @@ void Trainer::print_ledger() {
 
 void Trainer::run(const std::atomic<bool>& stop) {
   out_ << step_heading();
-  for (std::uint64_t step = 1; step <= options_.steps && !stop; ++step) {
+  bool last = false;
+  for (std::uint64_t step = 1; !last; ++step) {
     StepReport report = train_step(step);
     steps_ = step;
-    const bool last = step == options_.steps || stop;
+    last = step == options_.steps || stop;
     const bool evaluate = options_.eval_every != 0 && step % options_.eval_every == 0;
     if (evaluate || last) report.held_out = held_out_loss();
     const bool print = step == 1 || last || options_.digest || step % options_.print_every == 0;
