@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// AdamW on FP32 state, FP16 gradient in, FP16 weight out, in one pass over memory.
+/// AdamW on FP32 state, FP16 or FP32 gradient in, FP16 weight out, in one pass over memory.
 /// Formula, evaluation order and subnormal thresholds: docs/numerics.md.
 #pragma once
 
@@ -26,11 +26,12 @@ struct AdamWScalars {
 /// All spans equally long, any length and element alignment. `weight_fp16` may be the very memory
 /// of `grad_fp16` (each element is read before it is written); any other overlap is not allowed.
 struct AdamWShard {
-  std::span<const std::uint16_t> grad_fp16;  ///< IEEE binary16 bits
+  std::span<const std::uint16_t> grad_fp16;  ///< IEEE binary16 bits; empty if `grad_fp32` is given
   std::span<float> param;                    ///< FP32 master weight
   std::span<float> exp_avg;
   std::span<float> exp_avg_sq;
-  std::span<std::uint16_t> weight_fp16;  ///< out
+  std::span<std::uint16_t> weight_fp16;   ///< out
+  std::span<const float> grad_fp32 = {};  ///< in place of `grad_fp16`; overlaps nothing
 };
 
 /// Updates the shard. The result for element i depends on its own inputs only.

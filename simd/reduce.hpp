@@ -21,6 +21,8 @@ struct GradientReduction {
 /// lanes (lane l sums elements l, l+64, ...) folded 64 to 1 by halves (lane l += lane l+32, then
 /// +16, ...); block sums added in order. Same bits on every target.
 GradientReduction reduce_gradient(std::span<const std::uint16_t> grad_fp16) noexcept;
+/// The same tree over FP32 gradients: equal values give equal bits.
+GradientReduction reduce_gradient(std::span<const float> grad_fp32) noexcept;
 
 /// One block's sum (at most kReduceBlockElems elements), for callers that split a parameter.
 double block_sum_of_squares(std::span<const std::uint16_t> grad_fp16) noexcept;
