@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// How much memory a model takes, without making one, and which of the presets fit.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "options.hpp"
+#include "shape.hpp"
+
+namespace gpt {
+
+/// What is kept where.
+struct MemoryMode {
+  bool offload = true;
+  bool checkpointing = true;
+  GradBuffers grad_buffers = GradBuffers::ring;
+  std::uint32_t accumulation = 1;
+};
+[[nodiscard]] MemoryMode memory_mode(const Options& options);
+
+/// Bytes of a training run by purpose. The device rounds every allocation up to 256 bytes and the
+/// host to pages; neither is in here.
+struct MemoryNeed {
+  std::size_t weights = 0, gradients = 0, activations = 0;  ///< device, the model's
+  std::size_t device_state = 0;                             ///< device, FP32 state without offload
+  std::size_t device_scalars = 0;                           ///< device, the engine's
+  std::size_t host_state = 0, host_staging = 0, host_sums = 0;
+
+  [[nodiscard]] std::size_t device() const {
+    return weights + gradients + activations + device_state + device_scalars;
+  }
+  [[nodiscard]] std::size_t host() const { return host_state + host_staging + host_sums; }
+};
+[[nodiscard]] MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode);
+
+/// All without offload: 16 bytes per parameter and every activation.
+[[nodiscard]] std::size_t device_bytes_without_offload(const GptShape& shape);
+
+struct FitLimits {
+  std::size_t device = 0, host = 0;
+};
+struct FitReport {
+  std::string text;     ///< one line per preset and a last one that says which is the largest
+  std::string largest;  ///< "": none fits
+};
+/// Every preset, with the sizes that `options` overrides.
+[[nodiscard]] FitReport fit_presets(const Options& options, const FitLimits& limits);
+
+/// Memory of this machine.
+[[nodiscard]] std::size_t physical_memory();
+
+}  // namespace gpt

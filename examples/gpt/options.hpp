@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The command line.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "../common/arguments.hpp"
+#include "shape.hpp"
+#include "tokens.hpp"
+
+namespace gpt {
+
+/// Model sizes that were said on the command line; the preset has the others.
+struct ShapeFlags {
+  std::optional<std::size_t> layers, width, heads, context, vocab, batch;
+};
+
+struct Options {
+  std::vector<std::filesystem::path> data;
+  TokenKind tokens = TokenKind::bytes;
+
+  std::string preset = "demo";
+  ShapeFlags said{};
+  GptShape shape{};  ///< both together
+  bool checkpointing = true;
+  GradBuffers grad_buffers = GradBuffers::ring;
+  std::uint32_t accumulation = 1;  ///< micro-batches per step
+
+  std::size_t device_memory = 0;
+  std::size_t host_memory = 0;  ///< for --fit; 0: what this machine has
+  bool offload = true;
+  bool serial = false;
+  std::size_t bucket = std::size_t{256} << 10;
+  std::uint32_t threads = 0;
+  std::size_t kernel_threads = 0;
+  std::string topology;
+  std::optional<std::uint64_t> virtual_seed;
+
+  std::uint64_t steps = 0;
+  std::uint64_t seed = 1;
+  double lr = 2e-3;
+  double min_lr = 0.0;
+  std::uint64_t warmup = 0;
+  double weight_decay = 0.1;
+  double max_grad_norm = 1.0;
+
+  std::string log;  ///< one JSON per step; "": none
+  bool digest = false;
+  std::uint64_t print_every = 50;
+  std::uint64_t eval_every = 250;
+  std::size_t eval_tokens = 16384;
+  std::size_t sample_tokens = 400;
+  double temperature = 0.8;
+  std::string prompt;
+
+  bool fit = false;
+};
+
+/// Reads the command line and settles every default that depends on another flag.
+/// @return nullopt if help was asked for and printed. @throws example::UsageError.
+[[nodiscard]] std::optional<Options> parse_options(int argc, const char* const* argv);
+
+/// The preset's sizes where the flags say nothing, with the vocabulary of the kind of tokens.
+[[nodiscard]] GptShape shape_of(const GptShape& preset, const ShapeFlags& said, TokenKind tokens);
+
+/// A command line that gives these options again, every default spelled out.
+[[nodiscard]] std::string command_line(const Options& options);
+
+}  // namespace gpt
