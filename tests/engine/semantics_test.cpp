@@ -199,6 +199,8 @@ TEST_P(Semantics, NormIgnoresAbsentGradients) {
   EXPECT_TRUE(t().state(c) == untouched);
   const StepResult second = t().step({{c, {12.0F}}, {a, {3.0F}}, {b, {4.0F}}});
   EXPECT_DOUBLE_EQ(second.grad_norm, 13.0);
+  // What the others' norms were before does not linger.
+  EXPECT_DOUBLE_EQ(t().step({{a, {3.0F}}}).grad_norm, 3.0);
 }
 
 TEST_P(Semantics, ClippingIsAppliedOnceAfterUnscaling) {
