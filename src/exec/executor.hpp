@@ -67,7 +67,7 @@ std::unique_ptr<Executor> make_thread_executor(const topology::Machine& machine,
 /// @throws Error{invalid_argument} as above, or for a rate below 0.
 std::unique_ptr<Executor> make_virtual_executor(core::VirtualLoop& loop,
                                                 const std::vector<std::uint32_t>& threads_per_node,
-                                                std::vector<double> elems_per_s);
+                                                const std::vector<double>& elems_per_s);
 /// The executor for real time that this build prefers: oneTBB, or plain threads in a build with
 /// OUTBOARD_PLAIN_THREADS (ThreadSanitizer).
 std::unique_ptr<Executor> make_default_executor(const topology::Machine& machine,

@@ -139,7 +139,7 @@ class VirtualExecutor final : public Executor {
 
 std::unique_ptr<Executor> make_virtual_executor(core::VirtualLoop& loop,
                                                 const std::vector<std::uint32_t>& threads_per_node,
-                                                std::vector<double> elems_per_s) {
+                                                const std::vector<double>& elems_per_s) {
   return std::make_unique<VirtualExecutor>(loop, threads_per_node, elems_per_s);
 }
 
