@@ -182,6 +182,8 @@ void check(const Options& o) {
   check_number(o.max_grad_norm, "--max-grad-norm", true);
   check_number(o.temperature, "--temperature", false);
   require(o.fit || !o.data.empty(), "--data is missing: name files or folders to train on");
+  require(o.prompt.empty() || o.tokens == TokenKind::bytes,
+          "--prompt is text, and with --tokens uint16 tokens are numbers; leave it out");
   require(o.offload || o.grad_buffers == GradBuffers::full,
           "--grad-buffers ring needs --offload on: with the state on the device gradients stay "
           "until the update has read them; use --grad-buffers full");

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "report.hpp"
+
+#include <algorithm>
+#include <cinttypes>
+#include <nlohmann/json.hpp>
+
+#include "../common/format.hpp"
+
+namespace gpt {
+
+using example::print;
+using example::show_bytes;
+
+std::string show_time(double seconds) {
+  const auto s = static_cast<std::uint64_t>(std::max(0.0, seconds) + 0.5);
+  if (s < 3600) return print("%" PRIu64 ":%02" PRIu64, s / 60, s % 60);
+  return print("%" PRIu64 ":%02" PRIu64 ":%02" PRIu64, s / 3600, s / 60 % 60, s % 60);
+}
+
+std::string step_heading() {
+  return "   step     loss  grad norm        lr  loss scale        ms  tokens/s  exposed ms, cause "
+         "  "
+         "    left\n";
+}
+
+std::string step_line(const StepReport& report) {
+  const outboard::StepResult& result = report.result;
+  std::string line = print("%7" PRIu64 "  %7.4f  %9.4f  %8.2e  %10.0f  %8.1f  %8.0f  ", result.step,
+                           report.loss, result.grad_norm, report.lr, result.loss_scale, report.ms,
+                           static_cast<double>(report.tokens) / report.ms * 1e3);
+  line += report.split ? print("%8.1f %-9s", report.split->exposed(), report.split->cause())
+                       : print("%8s %-9s", "-", "");
+  line += print("  %8s", show_time(report.eta_s).c_str());
+  if (!result.applied()) line += print("  %s", example::outcome_of(result));
+  if (result.non_finite) line += ", non-finite: " + std::string(result.non_finite->name);
+  if (report.digest) line += "  " + example::show_digest(*report.digest);
+  return line;
+}
+
+std::string held_out_line(const StepReport& report, const char* unit) {
+  const double model = report.held_out.value_or(0.0), order2 = report.order2.value_or(0.0);
+  return print("%7" PRIu64 "  held out: %.4f nats/%s, order-2 model %.4f, difference %+.4f",
+               report.result.step, model, unit, order2, model - order2);
+}
+
+std::string json_line(const StepReport& report) {
+  const outboard::StepResult& result = report.result;
+  nlohmann::ordered_json json{
+      {"step", result.step},
+      {"loss", report.loss},
+      {"loss_bits", print("%a", report.loss)},
+      {"grad_norm", result.grad_norm},
+      {"grad_norm_bits", print("%a", result.grad_norm)},
+      {"clip", result.clip},
+      {"lr", report.lr},
+      {"loss_scale", result.loss_scale},
+      {"outcome", example::outcome_of(result)},
+      {"ms", report.ms},
+      {"tokens", report.tokens},
+      {"update_busy_ms", report.update_busy_ms},
+  };
+  if (report.split) {
+    json["split_ms"] = {{"forward", report.split->forward},
+                        {"backward", report.split->backward},
+                        {"wait_weights", report.split->wait_weights},
+                        {"wait_gradients", report.split->wait_gradients},
+                        {"gate", report.split->gate},
+                        {"other", report.split->other}};
+  }
+  if (report.digest) json["digest"] = example::show_digest(*report.digest);
+  if (report.held_out) json["held_out"] = *report.held_out;
+  if (report.held_out) json["held_out_bits"] = print("%a", *report.held_out);
+  if (report.order2) json["order2"] = *report.order2;
+  return json.dump();
+}
+
+std::string device_ledger_text(const DeviceLedger& ledger) {
+  std::string text = print("device memory, %zu parameters\n", ledger.parameters);
+  const auto line = [&text](const char* what, std::size_t bytes) {
+    text += print("  %-36s %12s\n", what, show_bytes(bytes).c_str());
+  };
+  const std::size_t model = ledger.need.weights + ledger.need.gradients;
+  line("weights, FP16", ledger.need.weights);
+  line("gradients, FP16", ledger.need.gradients);
+  line("activations, tokens, loss", ledger.need.activations);
+  line("the engine's", ledger.engine);
+  line("used, in 256-byte steps", ledger.used);
+  line("limit", ledger.limit);
+  line("of which could hold activations",
+       ledger.limit - std::min(ledger.limit, model + ledger.engine));
+  text += print("all on the device, 16 bytes per parameter and every activation: %s, ",
+                show_bytes(ledger.without_offload).c_str());
+  return text + print("%.2f times the limit\n", static_cast<double>(ledger.without_offload) /
+                                                    static_cast<double>(ledger.limit));
+}
+
+std::string time_text(const TimeReport& report) {
+  const auto steps = static_cast<double>(report.steps);
+  const outboard::StepStats& stats = report.stats;
+  std::string text = print("where a step's time goes, mean of %" PRIu64 " steps, ms%s\n",
+                           report.steps, report.split ? "" : " of virtual time");
+  const auto line = [&](const char* what, double ms) {
+    text += print("  %-60s %8.2f\n", what, ms / steps);
+  };
+  line("the whole step", report.ms);
+  if (report.split) {
+    line("forward kernels", report.split->forward);
+    line("backward kernels", report.split->backward);
+    line("exposed: forward waiting for refreshed weights", report.split->wait_weights);
+    line("exposed: backward waiting for gradient buffers", report.split->wait_gradients);
+    line("exposed: last copies, norm and step() after backward", report.split->gate);
+    line("exposed: the host preparing the step", report.split->other);
+  }
+  line("host nodes busy with updates, beside all that", stats.update_busy_us * 1e-3);
+  const double per_parameter = 1.0 / (static_cast<double>(report.parameters) * steps);
+  text +=
+      print("link: %.3f bytes down and %.3f up per parameter and step; gate %.0f bytes a step\n",
+            static_cast<double>(stats.gradient_bytes_down) * per_parameter,
+            static_cast<double>(stats.weight_bytes_up) * per_parameter,
+            static_cast<double>(stats.gate_bytes_down) / steps);
+  return text + print("steps: %" PRIu64 " applied, %" PRIu64 " skipped; %.0f tokens per second\n",
+                      stats.steps_applied, stats.steps_skipped,
+                      static_cast<double>(report.tokens) / report.ms * 1e3);
+}
+
+}  // namespace gpt

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the program prints and logs, as text made from plain values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "fit.hpp"
+#include "outboard/outboard.hpp"
+#include "time_split.hpp"
+
+namespace gpt {
+
+/// What one training step gave.
+struct StepReport {
+  outboard::StepResult result{};
+  double loss = 0.0;  ///< mean over the step's tokens, nats
+  double lr = 0.0;
+  double ms = 0.0;  ///< in virtual time: virtual
+  std::size_t tokens = 0;
+  std::optional<TimeSplit> split{};  ///< real time only
+  double update_busy_ms = 0.0;       ///< host nodes updating since the step before
+  std::optional<std::uint64_t> digest{};
+  std::optional<double> held_out{};  ///< nats per token, where it was measured
+  std::optional<double> order2{};    ///< that of the model to beat, there as well
+  std::uint64_t steps = 0;           ///< of the whole run
+  double eta_s = 0.0;
+};
+
+/// Who holds how many bytes of the device, measured, and what it would be without offload.
+struct DeviceLedger {
+  std::size_t parameters = 0;
+  MemoryNeed need{};
+  std::size_t engine = 0, used = 0, limit = 0;
+  std::size_t without_offload = 0;
+};
+
+/// Sums over `steps` training steps, evaluation not included.
+struct TimeReport {
+  std::uint64_t steps = 0;
+  std::size_t tokens = 0, parameters = 0;
+  double ms = 0.0;
+  std::optional<TimeSplit> split{};
+  outboard::StepStats stats{};
+};
+
+/// "3:07", "2:10:00".
+[[nodiscard]] std::string show_time(double seconds);
+/// The heading above the step lines.
+[[nodiscard]] std::string step_heading();
+[[nodiscard]] std::string step_line(const StepReport& report);
+/// Where the held-out loss was measured. `unit`: what it is of, as "byte".
+[[nodiscard]] std::string held_out_line(const StepReport& report, const char* unit);
+/// One JSON object. Doubles also as hexadecimal floats, so that two runs can be compared bit by
+/// bit.
+[[nodiscard]] std::string json_line(const StepReport& report);
+[[nodiscard]] std::string device_ledger_text(const DeviceLedger& ledger);
+[[nodiscard]] std::string time_text(const TimeReport& report);
+
+}  // namespace gpt

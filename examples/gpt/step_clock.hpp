@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Measures a training step on the device's stream.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <vector>
+
+#include "model.hpp"
+#include "outboard/outboard.hpp"
+#include "time_split.hpp"
+
+namespace gpt {
+
+/// Queues kernels that do nothing but read the clock. One step at a time; real time only.
+class StepClock {
+ public:
+  /// `model` must outlive all queued marks.
+  StepClock(outboard::sim::Gpu gpu, const Model& model, std::size_t micro_batches);
+
+  void begin_step();
+  /// Queues a mark. Each micro-batch makes three, in this order: before its forward pass, before
+  /// and after its backward pass.
+  void mark(outboard::NativeStream stream);
+  /// After step() has returned, which has waited for every mark.
+  [[nodiscard]] TimeSplit end_step() const;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Mark {
+    Clock::time_point time;
+    double kernel_ms = 0.0;  // the model's, up to here
+  };
+
+  outboard::sim::Gpu gpu_;
+  const Model& model_;
+  std::vector<Mark> marks_;
+  std::size_t next_ = 0;
+  Clock::time_point begin_;
+};
+
+}  // namespace gpt

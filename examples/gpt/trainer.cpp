@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer.hpp"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <iostream>
+#include <numeric>
+#include <string_view>
+#include <thread>
+
+#include "../common/format.hpp"
+#include "generate.hpp"
+
+namespace gpt {
+namespace {
+
+using example::print;
+using outboard::Error;
+
+// In virtual time a kernel is charged as on a device of this speed, about that of one core here.
+constexpr double kVirtualFlops = 5e10;
+constexpr double kMeanSteps = 20.0;  // over which a loss is judged
+
+outboard::sim::Options device_options(const Options& options) {
+  outboard::sim::Options device;
+  device.memory_bytes = options.device_memory;
+  if (options.virtual_seed) {
+    device.mode = outboard::sim::Mode::virtual_time;
+    device.seed = *options.virtual_seed;
+    device.max_random_delay = std::chrono::microseconds(200);
+    device.rates.link_down_bytes_per_s = 2e9;
+    device.rates.link_up_bytes_per_s = 2e9;
+    device.rates.host_elems_per_s = {5e8};
+  }
+  return device;
+}
+
+outboard::Config engine_config(const Options& options) {
+  outboard::Config config;
+  config.max_grad_norm = options.max_grad_norm;
+  config.accumulation = options.accumulation;
+  config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
+  config.placement =
+      options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
+  config.bucket_bytes = options.bucket;
+  config.loss_scaling.growth_interval = 500;
+  config.host.synthetic_topology = options.topology;
+  config.host.threads_per_node = options.threads;
+  config.log = [](outboard::LogLevel level, std::string_view line) {
+    if (level != outboard::LogLevel::info) std::cerr << "outboard: " << line << '\n';
+  };
+  return config;
+}
+
+ModelOptions model_options(const Options& options) {
+  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
+  return {.checkpointing = options.checkpointing,
+          .grad_buffers = options.grad_buffers,
+          .threads = options.kernel_threads != 0 ? options.kernel_threads : cores,
+          .virtual_flops_per_s = options.virtual_seed ? kVirtualFlops : 0.0};
+}
+
+double order2_loss(const Tokens& tokens, const std::vector<Token>& rows, const GptShape& shape) {
+  return ngram_loss(count_training(tokens, 2, shape.vocab), rows, shape.context);
+}
+
+}  // namespace
+
+LossWatch::LossWatch(std::size_t vocab)
+    : blind_(std::log(static_cast<double>(vocab))), mean_(blind_) {}
+
+void LossWatch::check(std::uint64_t step, double loss, double lr) {
+  const std::string at = " at step " + std::to_string(step) + ", learning rate " + print("%g", lr);
+  const char* const remedy = "; lower --lr, raise --warmup or lower --max-grad-norm";
+  if (!std::isfinite(loss)) {
+    throw Diverged("training diverged: the loss is " + print("%g", loss) + at +
+                   ", the last finite one was " + print("%.4f", last_finite_) + remedy);
+  }
+  last_finite_ = loss;
+  mean_ += (loss - mean_) / kMeanSteps;
+  if (mean_ > blind_ + 1.0) {
+    throw Diverged("training diverged: the loss is " + print("%.4f", loss) + at +
+                   ", and guessing blindly gives " + print("%.4f", blind_) + remedy);
+  }
+}
+
+Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out)
+    : options_(options),
+      tokens_(tokens),
+      out_(out),
+      progress_(out, terminal_columns()),
+      sampler_(tokens, options.shape.context, options.seed + 1),
+      held_out_(held_out_rows(tokens, options.shape.context, options.eval_tokens)),
+      order2_loss_(order2_loss(tokens, held_out_, options.shape)),
+      learning_rate_{options.lr, options.min_lr, options.warmup, options.steps},
+      watch_(options.shape.vocab),
+      gpu_(device_options(options)),
+      model_(gpu_, options.shape, model_options(options)),
+      stream_(gpu_.create_stream("train")),
+      clock_(gpu_, model_, options.accumulation),
+      engine_(gpu_.device(), engine_config(options)),
+      rows_(options.accumulation * options.shape.batch * options.shape.row_tokens()),
+      losses_(options.accumulation) {
+  if (!options.log.empty()) {
+    log_.open(options.log);
+    if (!log_) {
+      throw example::UsageError("cannot write --log " + options.log + "; name a file in a folder");
+    }
+  }
+  groups_ = {.decay = engine_.add_group({}), .no_decay = engine_.add_group({})};
+  set_groups(learning_rate_.at(1));
+  const auto initial = model_.initial_weights(options.seed);
+  model_.add_to(engine_, groups_, initial);
+  engine_.commit();
+}
+
+Trainer::~Trainer() {
+  try {
+    gpu_.synchronize(stream_);
+  } catch (const Error&) {
+    // A lost device has been reported by the call that found it so.
+  }
+}
+
+void Trainer::set_groups(double lr) {
+  outboard::AdamW settings{.lr = lr, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+  engine_.set_group(groups_.no_decay, settings);
+  settings.weight_decay = options_.weight_decay;
+  engine_.set_group(groups_.decay, settings);
+}
+
+double Trainer::now_ms() const {
+  if (options_.virtual_seed) {
+    return std::chrono::duration<double, std::milli>(gpu_.now()).count();
+  }
+  const auto now = std::chrono::steady_clock::now().time_since_epoch();
+  return std::chrono::duration<double, std::milli>(now).count();
+}
+
+void Trainer::queue_micro_batches() {
+  const std::size_t batch = options_.shape.batch;
+  const std::size_t tokens = batch * options_.shape.row_tokens();
+  const bool clocked = !options_.virtual_seed;
+  for (std::size_t i = 0; i < losses_.size(); ++i) {
+    const auto rows = std::span(rows_).subspan(i * tokens, tokens);
+    sampler_.fill(rows);
+    model_.set_tokens(rows, stream_);
+    if (clocked) clock_.mark(stream_);
+    model_.forward(engine_, batch, stream_);
+    if (clocked) clock_.mark(stream_);
+    model_.loss(engine_, batch, engine_.loss_scale(), &losses_[i], stream_);
+    model_.backward(engine_, batch, stream_);
+    if (clocked) clock_.mark(stream_);
+  }
+}
+
+StepReport Trainer::train_step(std::uint64_t step) {
+  const double start = now_ms();
+  StepReport report{.lr = learning_rate_.at(step), .steps = options_.steps};
+  set_groups(report.lr);
+  clock_.begin_step();
+  queue_micro_batches();
+  // Tokens and losses were copied before the last gradients were made, and step() has waited for
+  // those: both are the host's again.
+  report.result = engine_.step();
+  if (!options_.virtual_seed) report.split = clock_.end_step();
+  if (options_.digest) report.digest = engine_.state_digest();
+  report.ms = now_ms() - start;
+  report.tokens = options_.accumulation * options_.shape.positions(options_.shape.batch);
+  report.loss =
+      std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(report.tokens);
+  const double busy = engine_.stats().update_busy_us;
+  report.update_busy_ms = (busy - update_busy_us_) * 1e-3;
+  update_busy_us_ = busy;
+  steps_ = step;
+  train_ms_ += report.ms;
+  if (report.split) split_ += *report.split;
+  report.eta_s =
+      train_ms_ / static_cast<double>(step) * static_cast<double>(options_.steps - step) * 1e-3;
+  return report;
+}
+
+double Trainer::held_out_loss() {
+  const std::size_t row = options_.shape.row_tokens();
+  const std::size_t count = held_out_.size() / row;
+  const std::size_t batch = options_.shape.batch;
+  std::vector<double> losses((count + batch - 1) / batch);
+  for (std::size_t i = 0; i < losses.size(); ++i) {
+    const std::size_t rows = std::min(batch, count - i * batch);
+    model_.set_tokens(std::span(held_out_).subspan(i * batch * row, rows * row), stream_);
+    model_.forward(engine_, rows, stream_);
+    model_.loss(engine_, rows, 0.0, &losses[i], stream_);
+  }
+  gpu_.synchronize(stream_);
+  return std::accumulate(losses.begin(), losses.end(), 0.0) /
+         static_cast<double>(options_.shape.positions(count));
+}
+
+void Trainer::print_ledger() {
+  const outboard::MemoryLedger ledger = engine_.ledger();
+  const outboard::sim::MemoryUse use = gpu_.memory();
+  out_ << device_ledger_text({.parameters = options_.shape.parameter_elems(),
+                              .need = memory_need(options_.shape, memory_mode(options_)),
+                              .engine = ledger.bytes(outboard::MemoryPlace::device),
+                              .used = use.used_bytes,
+                              .limit = use.limit_bytes,
+                              .without_offload = device_bytes_without_offload(options_.shape)})
+       << "kernels work in " << example::show_bytes(model_.scratch_bytes())
+       << " of FP32 tiles, which stand for a GPU's registers and are not device memory\n\n"
+       << "engine memory\n"
+       << ledger.to_string() << "\n"
+       << engine_.describe() << "\n";
+}
+
+void Trainer::log(const StepReport& report) {
+  if (!log_.is_open()) return;
+  log_ << json_line(report) << '\n' << std::flush;
+  if (!log_) throw std::runtime_error("cannot write to --log " + options_.log + ": is it full?");
+}
+
+void Trainer::run(const std::atomic<bool>& stop) {
+  out_ << step_heading();
+  bool last = false;
+  for (std::uint64_t step = 1; !last; ++step) {
+    StepReport report = train_step(step);
+    last = step == options_.steps || stop;
+    const bool kept = step == 1 || last || options_.digest || !report.result.applied() ||
+                      step % options_.print_every == 0;
+    progress_.step(step_line(report), kept);
+    watch_.check(step, report.loss, report.lr);
+    const bool evaluate = options_.eval_every != 0 && step % options_.eval_every == 0;
+    if (evaluate || last) {
+      report.held_out = held_out_loss();
+      report.order2 = order2_loss_;
+      progress_.note(held_out_line(report, unit_of(options_.tokens)));
+    }
+    log(report);
+  }
+}
+
+void Trainer::print_summary() {
+  engine_.synchronize();
+  const outboard::sim::MemoryUse use = gpu_.memory();
+  TimeReport report{
+      .steps = steps_,
+      .tokens = steps_ * options_.accumulation * options_.shape.positions(options_.shape.batch),
+      .parameters = options_.shape.parameter_elems(),
+      .ms = train_ms_,
+      .stats = engine_.stats()};
+  if (!options_.virtual_seed) report.split = split_;
+  out_ << "\n"
+       << time_text(report) << "device memory: peak " << example::show_bytes(use.peak_bytes)
+       << " of " << example::show_bytes(use.limit_bytes) << "\n"
+       << "state digest: " << example::show_digest(engine_.state_digest()) << "\n";
+}
+
+std::vector<Token> Trainer::prompt() const {
+  if (!options_.prompt.empty()) {
+    const auto& text = options_.prompt;
+    std::vector<Token> tokens;
+    for (const char c : text) tokens.push_back(static_cast<std::uint8_t>(c));
+    return tokens;
+  }
+  const std::size_t length = std::min<std::size_t>(options_.shape.context, 64);
+  return {held_out_.begin(), held_out_.begin() + static_cast<std::ptrdiff_t>(length)};
+}
+
+void Trainer::print_sample() {
+  if (options_.sample_tokens == 0) return;
+  const SampleRequest request{.prompt = prompt(),
+                              .count = options_.sample_tokens,
+                              .temperature = options_.temperature,
+                              .seed = options_.seed + 2};
+  const auto written = generate(model_, engine_, gpu_, stream_, request);
+  const auto all = std::span<const Token>(written);
+  out_ << "\nsample, after: " << show_tokens(all.first(request.prompt.size()), options_.tokens)
+       << "\n"
+       << show_tokens(all.subspan(request.prompt.size()), options_.tokens) << "\n";
+}
+
+}  // namespace gpt

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The training loop, and what it shows.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <fstream>
+#include <iosfwd>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "model.hpp"
+#include "options.hpp"
+#include "outboard/outboard.hpp"
+#include "progress.hpp"
+#include "report.hpp"
+#include "schedule.hpp"
+#include "step_clock.hpp"
+#include "tokens.hpp"
+
+namespace gpt {
+
+/// The loss left the range in which training makes sense: which step, which loss, what to do.
+class Diverged : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Finds out that a loss will not come back.
+class LossWatch {
+ public:
+  /// `vocab` tokens: guessing blindly has a loss of ln(vocab).
+  explicit LossWatch(std::size_t vocab);
+  /// @throws Diverged if the loss is not finite, or if a mean over the last steps is more than 1
+  /// nat above blind guessing.
+  void check(std::uint64_t step, double loss, double lr);
+
+ private:
+  double blind_, mean_;
+  double last_finite_ = 0.0;
+};
+
+/// Owns the device, the model on it and the engine. One thread.
+class Trainer {
+ public:
+  /// Lays out the model and commits the engine. `options` and `tokens` must outlive the trainer.
+  /// @throws outboard::Error{out_of_memory} if the device is too small, saying by how much.
+  Trainer(const Options& options, const Tokens& tokens, std::ostream& out);
+  ~Trainer();
+  Trainer(const Trainer&) = delete;
+  Trainer& operator=(const Trainer&) = delete;
+
+  /// What is held where, before training.
+  void print_ledger();
+  /// Trains until the last step, or the step during which `stop` became true; prints as it goes.
+  /// @throws Diverged.
+  void run(const std::atomic<bool>& stop);
+  /// Where the time went, device peak, digest.
+  void print_summary();
+  /// Lets the model write.
+  void print_sample();
+
+ private:
+  [[nodiscard]] StepReport train_step(std::uint64_t step);
+  void queue_micro_batches();
+  /// Mean loss of the held-out rows. Right after step(): each layer waits for its own refresh.
+  [[nodiscard]] double held_out_loss();
+  void set_groups(double lr);
+  void log(const StepReport& report);
+  [[nodiscard]] std::vector<Token> prompt() const;
+  [[nodiscard]] double now_ms() const;
+
+  const Options& options_;
+  const Tokens& tokens_;
+  std::ostream& out_;
+  Progress progress_;
+  RowSampler sampler_;
+  std::vector<Token> held_out_;  // rows
+  double order2_loss_;
+  LearningRate learning_rate_;
+  LossWatch watch_;
+  std::ofstream log_;
+
+  // Destroyed from the last to the first: the engine before the memory it works on.
+  outboard::sim::Gpu gpu_;
+  Model model_;
+  outboard::NativeStream stream_;
+  StepClock clock_;
+  outboard::Engine engine_;
+  Groups groups_{};
+
+  std::vector<Token> rows_;     // of all micro-batches of a step: a queued copy reads them
+  std::vector<double> losses_;  // of each micro-batch, summed over its tokens; the device writes
+  std::uint64_t steps_ = 0;     // training steps and their times, without evaluation
+  double train_ms_ = 0.0;
+  TimeSplit split_{};
+  double update_busy_us_ = 0.0;
+};
+
+}  // namespace gpt
