@@ -11,9 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "random.hpp"
+#include "../common/random.hpp"
 
 namespace text {
+
+using example::Random;
 
 /// What is wrong with the data, which file, how much, and what to do about it.
 class DataError : public std::runtime_error {

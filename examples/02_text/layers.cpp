@@ -76,7 +76,7 @@ void embed_backward(const EmbedBackward& k, Scratch& scratch) {
 void linear_forward(const LinearForward& k, Scratch& scratch) {
   const Operand x{k.x, k.shape.rows, k.shape.in};
   const Operand w{k.w, k.shape.in, k.shape.out};
-  multiply(x, w, scratch, [&](const Tile& tile) {
+  example::multiply(x, w, scratch.tiles, [&](const Tile& tile) {
     const std::span<float> bias = std::span(scratch.line).first(tile.cols);
     widen(k.b.subspan(tile.col0, tile.cols), bias);
     for (std::size_t r = 0; r < tile.rows; ++r) {
@@ -90,14 +90,14 @@ void linear_forward(const LinearForward& k, Scratch& scratch) {
 void linear_backward_weight(const LinearBackwardWeight& k, Scratch& scratch) {
   const Operand x{k.x, k.shape.rows, k.shape.in, true};
   const Operand dy{k.dy, k.shape.rows, k.shape.out};
-  multiply(x, dy, scratch, [&](const Tile& tile) {
+  example::multiply(x, dy, scratch.tiles, [&](const Tile& tile) {
     for (std::size_t r = 0; r < tile.rows; ++r) {
       narrow(tile.row(r), k.dw.subspan((tile.row0 + r) * k.shape.out + tile.col0, tile.cols));
     }
   });
   for (std::size_t col0 = 0; col0 < k.shape.out; col0 += Scratch::kTileCols) {
     const std::size_t cols = std::min(Scratch::kTileCols, k.shape.out - col0);
-    const std::span<float> sum = std::span(scratch.c).first(cols);
+    const std::span<float> sum = std::span(scratch.tiles.c).first(cols);
     const std::span<float> line = std::span(scratch.line).first(cols);
     std::fill(sum.begin(), sum.end(), 0.0f);
     for (std::size_t r = 0; r < k.shape.rows; ++r) {
@@ -111,7 +111,7 @@ void linear_backward_weight(const LinearBackwardWeight& k, Scratch& scratch) {
 void linear_backward_input(const LinearBackwardInput& k, Scratch& scratch) {
   const Operand dy{k.dy, k.shape.rows, k.shape.out};
   const Operand w{k.w, k.shape.in, k.shape.out, true};
-  multiply(dy, w, scratch, [&](const Tile& tile) {
+  example::multiply(dy, w, scratch.tiles, [&](const Tile& tile) {
     for (std::size_t r = 0; r < tile.rows; ++r) {
       const auto x = k.x.subspan((tile.row0 + r) * k.shape.in + tile.col0, tile.cols);
       if (k.relu) keep_where_active(tile.row(r), x);

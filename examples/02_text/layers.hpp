@@ -11,7 +11,6 @@
 #include <span>
 
 #include "gemm.hpp"
-#include "halves.hpp"
 
 namespace text {
 

@@ -6,38 +6,13 @@
 #include <numeric>
 #include <utility>
 
-#include "random.hpp"
+#include "../common/random.hpp"
 
 namespace text {
 
 using outboard::Engine;
 using outboard::NativeStream;
 using outboard::sim::KernelView;
-
-DeviceBuffer::DeviceBuffer(outboard::sim::Gpu gpu, std::size_t bytes)
-    : address_(gpu.allocate(bytes)), bytes_(bytes) {
-  gpu_.emplace(std::move(gpu));
-}
-
-DeviceBuffer::~DeviceBuffer() {
-  if (!gpu_) return;
-  try {
-    gpu_->release(address_);
-  } catch (const outboard::Error&) {
-    // Only a lost device refuses, and it has been reported where it was lost.
-  }
-}
-
-DeviceBuffer::DeviceBuffer(DeviceBuffer&& other) noexcept {
-  *this = std::move(other);
-}
-
-DeviceBuffer& DeviceBuffer::operator=(DeviceBuffer&& other) noexcept {
-  std::swap(gpu_, other.gpu_);
-  std::swap(address_, other.address_);
-  std::swap(bytes_, other.bytes_);
-  return *this;
-}
 
 std::size_t ModelShape::parameter_elems() const {
   return kVocabulary * embed + (kContext * embed + 1) * width + (width + 1) * width +
@@ -89,7 +64,7 @@ void Model::add_linear(const std::string& name, std::size_t out, bool relu) {
 }
 
 std::vector<std::vector<float>> Model::initial_weights(std::uint64_t seed) const {
-  Random random(seed);
+  example::Random random(seed);
   std::vector<std::vector<float>> initial;
   for (const Parameter& parameter : parameters_) {
     std::vector<float>& values = initial.emplace_back(parameter.elems);

@@ -15,29 +15,14 @@
 #include <string>
 #include <vector>
 
+#include "../common/device_buffer.hpp"
 #include "gemm.hpp"
 #include "layers.hpp"
 #include "outboard/outboard.hpp"
 
 namespace text {
 
-/// Owns one allocation of device memory.
-class DeviceBuffer {
- public:
-  DeviceBuffer() = default;
-  DeviceBuffer(outboard::sim::Gpu gpu, std::size_t bytes);
-  ~DeviceBuffer();
-  DeviceBuffer(DeviceBuffer&& other) noexcept;
-  DeviceBuffer& operator=(DeviceBuffer&& other) noexcept;
-
-  [[nodiscard]] void* address() const noexcept { return address_; }
-  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
-
- private:
-  std::optional<outboard::sim::Gpu> gpu_;
-  void* address_ = nullptr;
-  std::size_t bytes_ = 0;
-};
+using example::DeviceBuffer;
 
 struct ModelShape {
   static constexpr std::size_t kContext = 16;

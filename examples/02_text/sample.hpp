@@ -6,10 +6,14 @@
 #include <span>
 #include <string>
 
-#include "halves.hpp"
-#include "random.hpp"
+#include "../common/halves.hpp"
+#include "../common/random.hpp"
 
 namespace text {
+
+using example::Half;
+using example::Random;
+using example::widen;
 
 /// Draws a byte with probability proportional to exp(logit / temperature).
 [[nodiscard]] std::uint8_t sample_byte(std::span<const Half> logits, double temperature,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "halves.hpp"
+#include "common/halves.hpp"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "outboard/half.hpp"
 
-namespace text {
+namespace example {
 namespace {
 
 TEST(Halves, WidenEqualsTheOneValueFunctionForEveryHalf) {
@@ -52,4 +52,4 @@ TEST(Halves, AnyLengthLeavesItsNeighboursAlone) {
 }
 
 }  // namespace
-}  // namespace text
+}  // namespace example

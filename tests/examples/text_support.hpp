@@ -9,9 +9,16 @@
 #include <string_view>
 #include <vector>
 
-#include "halves.hpp"
+#include "common/halves.hpp"
+#include "common/random.hpp"
 #include "outboard/half.hpp"
-#include "random.hpp"
+
+namespace text {
+
+using example::Half;
+using example::Random;
+
+}  // namespace text
 
 namespace text::test {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace text {
+namespace example {
 
 class Random {
  public:
@@ -28,4 +28,4 @@ class Random {
   std::uint64_t state_;
 };
 
-}  // namespace text
+}  // namespace example

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "gemm.hpp"
+#include "tiles.hpp"
 
 #include <cblas.h>
 
-namespace text {
+namespace example {
 namespace {
 
 struct Block {
@@ -24,27 +24,23 @@ int as_int(std::size_t value) {
 
 }  // namespace
 
-Scratch::Scratch(std::size_t table_elems)
-    : a(kTileRows * kTileDepth),
-      b(kTileDepth * kTileCols),
-      c(kTileRows * kTileCols),
-      line(kTileCols),
-      table(table_elems) {
+TileScratch::TileScratch(const TileSize& size)
+    : a(size.rows * size.depth), b(size.depth * size.cols), c(size.rows * size.cols), size_(size) {
   openblas_set_num_threads(1);
 }
 
-std::size_t Scratch::bytes() const noexcept {
-  return (a.size() + b.size() + c.size() + line.size() + table.size()) * sizeof(float);
+std::size_t TileScratch::bytes() const noexcept {
+  return (a.size() + b.size() + c.size()) * sizeof(float);
 }
 
 Tile multiply_tile(const Operand& a, const Operand& b, std::size_t row0, std::size_t col0,
-                   Scratch& scratch) {
-  const std::size_t rows = std::min(Scratch::kTileRows, a.product_rows() - row0);
-  const std::size_t cols = std::min(Scratch::kTileCols, b.product_cols() - col0);
+                   const TileSize& size, TileScratch& scratch) {
+  const std::size_t rows = std::min(size.rows, a.product_rows() - row0);
+  const std::size_t cols = std::min(size.cols, b.product_cols() - col0);
   const std::size_t depth = a.product_cols();
   const std::span<float> c = std::span(scratch.c).first(rows * cols);
-  for (std::size_t k0 = 0; k0 < depth; k0 += Scratch::kTileDepth) {
-    const std::size_t ks = std::min(Scratch::kTileDepth, depth - k0);
+  for (std::size_t k0 = 0; k0 < depth; k0 += size.depth) {
+    const std::size_t ks = std::min(size.depth, depth - k0);
     load(a, a.transposed ? Block{k0, ks, row0, rows} : Block{row0, rows, k0, ks}, scratch.a);
     load(b, b.transposed ? Block{col0, cols, k0, ks} : Block{k0, ks, col0, cols}, scratch.b);
     cblas_sgemm(CblasRowMajor, a.transposed ? CblasTrans : CblasNoTrans,
@@ -55,4 +51,4 @@ Tile multiply_tile(const Operand& a, const Operand& b, std::size_t row0, std::si
   return {.row0 = row0, .rows = rows, .col0 = col0, .cols = cols, .values = c};
 }
 
-}  // namespace text
+}  // namespace example

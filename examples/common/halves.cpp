@@ -5,16 +5,18 @@
 
 #include "outboard/half.hpp"
 
-namespace text {
+namespace example {
 namespace {
 
-#define TEXT_INLINE inline __attribute__((always_inline))
+#define EXAMPLE_INLINE inline __attribute__((always_inline))
 
-TEXT_INLINE void widen_loop(const Half* __restrict in, float* __restrict out, std::size_t count) {
+EXAMPLE_INLINE void widen_loop(const Half* __restrict in, float* __restrict out,
+                               std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = outboard::half_to_float(in[i]);
 }
 
-TEXT_INLINE void narrow_loop(const float* __restrict in, Half* __restrict out, std::size_t count) {
+EXAMPLE_INLINE void narrow_loop(const float* __restrict in, Half* __restrict out,
+                                std::size_t count) {
   for (std::size_t i = 0; i < count; ++i) out[i] = outboard::half_from_float(in[i]);
 }
 
@@ -49,4 +51,4 @@ void narrow(std::span<const float> floats, std::span<Half> halves) {
   narrow_loop(floats.data(), halves.data(), floats.size());
 }
 
-}  // namespace text
+}  // namespace example

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-namespace text {
+namespace example {
 
 /// IEEE binary16 bits: what weights, activations and gradients are stored as.
 using Half = std::uint16_t;
@@ -16,4 +16,4 @@ void widen(std::span<const Half> halves, std::span<float> floats);
 /// Rounds to nearest even; too big becomes infinity. `halves` must be as long as `floats`.
 void narrow(std::span<const float> floats, std::span<Half> halves);
 
-}  // namespace text
+}  // namespace example
