@@ -48,6 +48,13 @@ enum class Schedule : std::uint8_t {
   serial,  ///< step() returns after all updates, then all uploads: for comparison
 };
 
+/// Who adds up the gradients of a step's micro-batches.
+enum class Accumulate : std::uint8_t {
+  trainer,  ///< the trainer, in its 16-bit gradients: one gradient_ready() per parameter and step
+  host,     ///< the engine, in FP32, in the order of the calls: gradient_ready() for each
+            ///< micro-batch. 4 more bytes per parameter, on the host (resident: on the device)
+};
+
 /// Where the FP32 state of a bucket lives and where it is updated. Never changes a bit of it.
 enum class Placement : std::uint8_t {
   host,             ///< NUMA-bound host memory, updated by the host's cores
@@ -71,7 +78,8 @@ using LogSink = std::function<void(LogLevel, std::string_view)>;
 struct OUTBOARD_API Config {
   double max_grad_norm = 0.0;  ///< global-norm clipping; 0 or infinity: off
   LossScaling loss_scaling{};
-  std::uint32_t accumulation = 1;  ///< micro-batches the trainer sums into one gradient
+  std::uint32_t accumulation = 1;  ///< micro-batches of a step: the sum is divided by this
+  Accumulate accumulate = Accumulate::trainer;
   Schedule schedule = Schedule::exact;
   Placement placement = Placement::host;
   std::size_t bucket_bytes = std::size_t{4} << 20;  ///< of 16-bit gradients; at least 8 KiB

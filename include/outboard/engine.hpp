@@ -71,11 +71,15 @@ class OUTBOARD_API Engine {
   void wait(ParameterId parameter, NativeStream stream);
   /// The gradient (`elems` FP16 values, times loss_scale()) is complete at this point of `stream`.
   /// Returns at once. The buffer must stay untouched until wait_gradient_taken().
-  /// @throws Error{protocol_error} for a second gradient in a step, or a refresh never waited for.
+  /// Accumulate::host: called for each micro-batch; adds in FP32 in the order of the calls, and
+  /// blocks while the copy of the micro-batch before still waits for a staging buffer.
+  /// @throws Error{protocol_error} for a second gradient in a step (Accumulate::trainer), or a
+  /// refresh never waited for.
   void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream);
   /// Work queued on `stream` from now on may overwrite the gradient given last. Blocks the caller
-  /// only while a full bounce ring has not queued its copy. For a device-resident parameter the
-  /// gradient is read by the update itself, so the call is legal after step() only.
+  /// only while a full bounce ring has not queued its copy. For a device-resident parameter
+  /// under Accumulate::trainer the gradient is read by the update itself, so the call is legal
+  /// after step() only.
   void wait_gradient_taken(ParameterId parameter, NativeStream stream);
   /// Waits for the gradients' norm, decides, and starts updates and uploads. Uploads are ordered
   /// behind all work already queued on every stream seen in wait() or gradient_ready() since the
@@ -84,6 +88,10 @@ class OUTBOARD_API Engine {
   StepResult step();
   /// Drops the gradients given since the last step(). State and weights are unchanged.
   void discard();
+
+  /// Micro-batches of the coming steps: what the sum of their gradients is divided by
+  /// (Config::accumulation at first), at least 1. Refused with gradients pending.
+  void set_accumulation(std::uint32_t micro_batches);
 
   /// The factor the next backward must multiply its loss by. Changes inside step() only.
   [[nodiscard]] double loss_scale() const;

@@ -44,15 +44,24 @@ struct GradientScalars {
 
 /// Device addresses of one segment's state and 16-bit tensors.
 struct DeviceAdamW {
-  const void* grad_fp16 = nullptr;
-  void* param = nullptr;       ///< FP32 master weight
-  void* exp_avg = nullptr;     ///< FP32
-  void* exp_avg_sq = nullptr;  ///< FP32
+  const void* grad_fp16 = nullptr;  ///< null if `grad_fp32` is given
+  const void* grad_fp32 = nullptr;  ///< accumulated gradients
+  void* param = nullptr;            ///< FP32 master weight
+  void* exp_avg = nullptr;          ///< FP32
+  void* exp_avg_sq = nullptr;       ///< FP32
   void* weight_fp16 = nullptr;
   std::uint64_t elems = 0;
   simd::AdamWScalars scalars;
   void* overflow_count =
       nullptr;  ///< device std::uint64_t: finite masters that became Inf, added up
+};
+
+/// Adds a micro-batch's gradient to an FP32 sum.
+struct DeviceAccumulate {
+  const void* grad_fp16 = nullptr;
+  void* sum_fp32 = nullptr;
+  std::uint64_t elems = 0;
+  bool first = false;  ///< the sum becomes the gradient, whatever it held
 };
 
 /// Device addresses of one segment's state, for the digest kernel.
@@ -147,6 +156,10 @@ class Backend {
   /// `scalars`: device address of one GradientScalars.
   virtual void reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
                                void* scalars) = 0;
+  /// As reduce_gradient(), of accumulated FP32 gradients.
+  virtual void reduce_sums(NativeStream stream, const void* sum_fp32, std::uint64_t elems,
+                           void* scalars) = 0;
+  virtual void accumulate(NativeStream stream, const DeviceAccumulate& arguments) = 0;
   virtual void adamw(NativeStream stream, const DeviceAdamW& arguments) = 0;
   virtual void digest(NativeStream stream, const DeviceDigest& arguments) = 0;
   virtual void fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,

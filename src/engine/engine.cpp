@@ -255,6 +255,13 @@ void Engine::wait_gradient_taken(ParameterId parameter, NativeStream stream) {
 StepResult Engine::step() {
   return impl_->running("step()").step(impl_->groups());
 }
+void Engine::set_accumulation(std::uint32_t micro_batches) {
+  pipeline::Pipeline& pipeline = impl_->running("set_accumulation()");
+  if (micro_batches == 0) {
+    throw Error(ErrorCode::invalid_argument, "set_accumulation(): 0 micro-batches; at least 1");
+  }
+  pipeline.set_accumulation(micro_batches);
+}
 void Engine::discard() {
   impl_->running("discard()").discard();
 }

@@ -8,6 +8,8 @@ namespace {
 
 /// Enough for a copy each way, a drain and a fill at the same time.
 constexpr std::size_t kRingSlots = 4;
+/// Every gradient passes: two more copies on the link while others are added up.
+constexpr std::size_t kGradientRingSlots = 8;
 
 std::size_t node_count(const topology::Machine& machine) {
   return machine.nodes.size();
@@ -33,20 +35,24 @@ void cut_slots(std::span<const SlotSpec> specs, std::vector<std::span<std::byte>
 }  // namespace
 
 StagingPool::StagingPool(device::Backend& backend, const topology::Machine& machine,
-                         std::span<const SlotSpec> specs,
-                         std::optional<std::uint32_t> pinned_slots) {
+                         std::span<const SlotSpec> specs, const Options& options) {
   std::size_t largest = 0;
   for (const SlotSpec& spec : specs) {
     wanted_bytes_ += spec.bytes;
     largest = std::max(largest, spec.bytes);
   }
   slots_.reserve(specs.size());
-  const std::size_t limit = pinned_slots ? *pinned_slots : specs.size();
+  const std::size_t limit = options.pinned_slots ? *options.pinned_slots : specs.size();
   std::size_t direct = specs.size();
+  if (options.ring_for_gradients) {
+    make_ring(backend, machine, largest, std::min({kGradientRingSlots, limit, specs.size()}));
+  }
   if (limit < specs.size() || !pin_prefix(backend, machine, specs, direct)) {
-    const std::size_t ring_slots = std::min({kRingSlots, limit, specs.size()});
-    make_ring(backend, machine, largest, ring_slots);
-    direct = std::min(limit, specs.size()) - ring_slots;
+    if (ring_.empty()) {
+      make_ring(backend, machine, largest, std::min({kRingSlots, limit, specs.size()}));
+    }
+    direct = std::min(limit, specs.size());
+    direct -= std::min(direct, ring_.size());
     while (direct > 0 && !pin_prefix(backend, machine, specs, direct)) direct /= 2;
   }
   direct_slots_ = direct;

@@ -30,11 +30,14 @@ struct SlotView {
 class StagingPool {
  public:
   StagingPool() = default;
-  /// `pinned_slots`: upper limit of pinned slots, ring included; nullopt: as many as specs. If the
-  /// device refuses to pin, halves the number until it agrees; ring_pinned() and direct_slots() say
-  /// what came out. Touches nothing but what pinning touches.
+  struct Options {
+    std::optional<std::uint32_t> pinned_slots;  ///< upper limit, ring included; nullopt: all
+    bool ring_for_gradients = false;            ///< a ring even if every slot is pinned, on top
+  };
+  /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
+  /// direct_slots() say what came out. Touches nothing but what pinning touches.
   StagingPool(device::Backend& backend, const topology::Machine& machine,
-              std::span<const SlotSpec> specs, std::optional<std::uint32_t> pinned_slots);
+              std::span<const SlotSpec> specs, const Options& options);
 
   [[nodiscard]] const SlotView& slot(std::size_t index) const { return slots_[index]; }
   /// Ring buffers, each as large as the largest slot; none if every slot is direct.

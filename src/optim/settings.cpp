@@ -57,6 +57,8 @@ void Config::validate() const {
           "at least 1 (unset: one for each bucket)");
   require(schedule == Schedule::exact || schedule == Schedule::serial, "Config::schedule",
           static_cast<double>(schedule), "Schedule::exact or Schedule::serial");
+  require(accumulate == Accumulate::trainer || accumulate == Accumulate::host, "Config::accumulate",
+          static_cast<double>(accumulate), "Accumulate::trainer or Accumulate::host");
   require(placement == Placement::host || placement == Placement::device_resident,
           "Config::placement", static_cast<double>(placement),
           "Placement::host or Placement::device_resident");

@@ -1,23 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/bounce_ring.hpp"
 
+#include <algorithm>
 #include <cstring>
+
+#include "pipeline/host_sums.hpp"
 
 namespace outboard::pipeline {
 namespace {
 
 constexpr std::int64_t kBeforeUpdates = -1;
-/// A bounce moves 4 bytes per element where an update moves 28.
-constexpr std::uint64_t kCostDivisor = 7;
+/// A bounce moves 4 bytes per element where an update moves 28; an addition to a sum 10.
+constexpr std::uint64_t kMoveCost = 7;
+constexpr std::uint64_t kAddCost = 3;
+/// Below this more threads cost more than they bring.
+constexpr std::uint64_t kSmallElems = 32768;
 
 }  // namespace
 
 BounceRing::BounceRing(Flow& flow, std::span<const memory::SlotView> buffers,
                        BounceListener& listener)
-    : flow_(flow),
-      listener_(listener),
-      gradients_(flow.layout.segments.size()),
-      weights_(flow.layout.buckets.size()) {
+    : flow_(flow), listener_(listener), weights_(flow.layout.buckets.size()) {
+  gradients_.reserve(flow.layout.segments.size());
   for (const memory::SlotView& view : buffers) {
     buffers_.push_back(std::make_unique<Buffer>());
     buffers_.back()->bytes = view.bytes;
@@ -29,8 +33,9 @@ BounceRing::~BounceRing() {
   for (const auto& buffer : buffers_) flow_.backend.destroy_event(buffer->passed);
 }
 
-void BounceRing::request_gradient(std::uint32_t segment) {
-  gradients_.push(segment);
+void BounceRing::request_gradient(const Gradient& gradient) {
+  gradients_.push_back(gradient);
+  flow_.gradients_landing += 1;
   pump();
 }
 
@@ -40,11 +45,12 @@ void BounceRing::request_weight(std::uint32_t bucket) {
 }
 
 void BounceRing::drop_gradients() {
-  while (!gradients_.empty()) {
-    const std::uint32_t segment = gradients_.pop();
-    flow_.segments[segment].copies_queued -= 1;
-    flow_.parameters[flow_.layout.segments[segment].parameter].unqueued_copies -= 1;
+  for (const Gradient& gradient : gradients_) {
+    flow_.segments[gradient.segment].copies_queued -= 1;
+    flow_.parameters[flow_.layout.segments[gradient.segment].parameter].unqueued_copies -= 1;
+    flow_.gradients_landing -= 1;
   }
+  gradients_.clear();
   for (const auto& buffer : buffers_) {
     if (buffer->cargo == Cargo::gradient) buffer->dropped.store(true);
   }
@@ -55,14 +61,32 @@ void BounceRing::pump() {
     if (buffers_[i]->cargo != Cargo::none) continue;
     if (!weights_.empty()) {  // the next forward waits for these
       start_weight(i, weights_.pop());
-    } else if (!gradients_.empty()) {
-      start_gradient(i, gradients_.pop());
+      continue;
     }
+    Gradient gradient;
+    if (!take_eligible(gradient)) return;
+    start_gradient(i, gradient);
   }
 }
 
-void BounceRing::start_gradient(std::uint32_t buffer_index, std::uint32_t index) {
+/// The oldest request whose segment is not in the ring: gradients of one segment are drained in the
+/// order of their calls, which is the order in which they are added up.
+bool BounceRing::take_eligible(Gradient& gradient) {
+  const auto found = std::ranges::find_if(gradients_, [&](const Gradient& waiting) {
+    return !flow_.segments[waiting.segment].in_ring;
+  });
+  if (found == gradients_.end()) return false;
+  gradient = *found;
+  gradients_.erase(found);
+  return true;
+}
+
+void BounceRing::start_gradient(std::uint32_t buffer_index, const Gradient& gradient) {
+  const std::uint32_t index = gradient.segment;
   Buffer& buffer = *buffers_[buffer_index];
+  buffer.first = gradient.first;
+  buffer.last = gradient.last;
+  flow_.segments[index].in_ring = true;
   buffer.cargo = Cargo::gradient;
   buffer.index = index;
   buffer.dropped.store(false);
@@ -72,6 +96,8 @@ void BounceRing::start_gradient(std::uint32_t buffer_index, std::uint32_t index)
       static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
   const auto target = buffer.bytes.first(segment.elems * 2);
   flow_.backend.wait_event(flow_.down, parameter.ready);
+  // Behind the upload of the step before: what follows the landing may write the slot again.
+  flow_.backend.wait_event(flow_.down, flow_.buckets[segment.bucket].refreshed);
   flow_.backend.copy_to_host(target, source, flow_.down);
   flow_.backend.record(flow_.segments[index].arrived, flow_.down);
   flow_.notify(flow_.segments[index].arrived, {&BounceRing::gradient_landed, this, buffer_index});
@@ -90,7 +116,8 @@ void BounceRing::post(std::uint32_t buffer, std::uint64_t elems,
   exec::Task task;
   task.node = flow_.layout.buckets[bucket].node;
   task.priority = kBeforeUpdates;
-  task.cost_elems = elems / kCostDivisor;
+  task.parts = buffers_[buffer]->parts;
+  task.cost_elems = elems;
   task.body = body;
   task.done = done;
   task.context = this;
@@ -101,24 +128,41 @@ void BounceRing::post(std::uint32_t buffer, std::uint64_t elems,
 void BounceRing::gradient_landed(void* self, std::uint64_t buffer) noexcept {
   auto& ring = *static_cast<BounceRing*>(self);
   const std::lock_guard lock(ring.flow_.mutex);
-  const std::uint64_t elems = ring.flow_.layout.segments[ring.buffers_[buffer]->index].elems;
-  ring.post(static_cast<std::uint32_t>(buffer), elems, &BounceRing::drain, &BounceRing::drained);
+  const plan::Segment& segment = ring.flow_.layout.segments[ring.buffers_[buffer]->index];
+  const std::uint32_t node = ring.flow_.layout.buckets[segment.bucket].node;
+  ring.buffers_[buffer]->parts =
+      segment.elems < kSmallElems ? 1 : ring.flow_.executor.threads(node);
+  const std::uint64_t cost = segment.elems / (ring.flow_.sums != nullptr ? kAddCost : kMoveCost);
+  ring.post(static_cast<std::uint32_t>(buffer), cost, &BounceRing::drain, &BounceRing::drained);
   ring.flow_.finish_callback();
 }
 
-void BounceRing::drain(void* self, std::uint64_t buffer, std::uint32_t /*part*/) noexcept {
+void BounceRing::drain(void* self, std::uint64_t buffer, std::uint32_t part) noexcept {
   auto& ring = *static_cast<BounceRing*>(self);
   const Buffer& cargo = *ring.buffers_[buffer];
   if (cargo.dropped.load()) return;
-  const auto slot = ring.flow_.slot_bytes(ring.flow_.layout.segments[cargo.index]);
-  std::memcpy(slot.data(), cargo.bytes.data(), slot.size());
+  const plan::Segment& segment = ring.flow_.layout.segments[cargo.index];
+  if (ring.flow_.sums != nullptr) {
+    const auto* halves = reinterpret_cast<const std::uint16_t*>(cargo.bytes.data());
+    ring.flow_.sums->add({cargo.index, {halves, segment.elems}, cargo.first, cargo.last}, part,
+                         cargo.parts);
+    return;
+  }
+  const auto slot = ring.flow_.slot_bytes(segment);
+  const std::size_t each = (slot.size() + cargo.parts - 1) / cargo.parts;
+  const std::size_t from = std::min(slot.size(), each * part);
+  const std::size_t size = std::min(slot.size() - from, each);
+  std::memcpy(slot.data() + from, cargo.bytes.data() + from, size);
 }
 
 void BounceRing::drained(void* self, std::uint64_t buffer) noexcept {
   auto& ring = *static_cast<BounceRing*>(self);
   const std::lock_guard lock(ring.flow_.mutex);
   const std::uint32_t segment = ring.buffers_[buffer]->index;
-  ring.flow_.stats.bounce_bytes += ring.flow_.layout.segments[segment].elems * 2;
+  const std::uint64_t elems = ring.flow_.layout.segments[segment].elems;
+  if (ring.flow_.sums == nullptr) ring.flow_.stats.bounce_bytes += elems * 2;
+  ring.flow_.segments[segment].in_ring = false;
+  ring.flow_.gradients_landing -= 1;
   ring.release(static_cast<std::uint32_t>(buffer));
   ring.listener_.gradient_drained(segment);
   ring.flow_.finish_task();
@@ -127,7 +171,9 @@ void BounceRing::drained(void* self, std::uint64_t buffer) noexcept {
 void BounceRing::start_weight(std::uint32_t buffer, std::uint32_t bucket) {
   buffers_[buffer]->cargo = Cargo::weight;
   buffers_[buffer]->index = bucket;
-  post(buffer, flow_.layout.buckets[bucket].elems, &BounceRing::fill, &BounceRing::filled);
+  buffers_[buffer]->parts = 1;
+  post(buffer, flow_.layout.buckets[bucket].elems / kMoveCost, &BounceRing::fill,
+       &BounceRing::filled);
 }
 
 void BounceRing::fill(void* self, std::uint64_t buffer, std::uint32_t /*part*/) noexcept {
@@ -174,6 +220,7 @@ void BounceRing::weight_passed(void* self, std::uint64_t buffer) noexcept {
   auto& ring = *static_cast<BounceRing*>(self);
   const std::lock_guard lock(ring.flow_.mutex);
   // A device callback may not call the device, and handing the buffer on does.
+  ring.buffers_[buffer]->parts = 1;
   ring.post(static_cast<std::uint32_t>(buffer), 0, &BounceRing::nothing, &BounceRing::freed);
   ring.flow_.finish_callback();
 }

@@ -2,6 +2,8 @@
 /// The way across the link for buckets whose slot is not pinned: a few pinned buffers that
 /// gradients and weights pass through one after the other.
 ///
+/// With Accumulate::host every gradient comes this way, and is added to its sum as it is drained.
+///
 /// Never deadlocks: a buffer in use needs only the device and the host's executor to go on, never
 /// another buffer. +4 bytes of host traffic per parameter and step, counted as bounce bytes.
 #pragma once
@@ -32,9 +34,13 @@ class BounceRing {
   BounceRing(const BounceRing&) = delete;
   BounceRing& operator=(const BounceRing&) = delete;
 
+  struct Gradient {
+    std::uint32_t segment = 0;
+    bool first = true, last = true;  ///< of the step's micro-batches (Accumulate::host)
+  };
   /// Queues the copy of a segment's gradient as soon as a buffer is free; its parameter's `ready`
-  /// event is recorded already.
-  void request_gradient(std::uint32_t segment);
+  /// event is recorded already. At most one request for each segment waits for a buffer.
+  void request_gradient(const Gradient& gradient);
   /// Queues the upload of a bucket's refreshed weights as soon as a buffer is free.
   void request_weight(std::uint32_t bucket);
   /// Forgets gradients that have no buffer yet; those on their way are not written to their slots.
@@ -46,10 +52,12 @@ class BounceRing {
     std::span<std::byte> bytes;
     Cargo cargo = Cargo::none;
     std::uint32_t index = 0;  // segment or bucket
+    std::uint32_t parts = 1;  // of the task that drains or fills it
+    bool first = true, last = true;
     std::atomic<bool> dropped{false};
     device::Event passed;  // the device is done with the buffer (weights)
   };
-  /// First in, first out; grows at most to the number of segments or buckets.
+  /// First in, first out; holds at most every bucket.
   class Queue {
    public:
     explicit Queue(std::size_t capacity) : items_(capacity + 1) {}
@@ -70,7 +78,8 @@ class BounceRing {
   };
 
   void pump();
-  void start_gradient(std::uint32_t buffer, std::uint32_t segment);
+  [[nodiscard]] bool take_eligible(Gradient& gradient);
+  void start_gradient(std::uint32_t buffer, const Gradient& gradient);
   void start_weight(std::uint32_t buffer, std::uint32_t bucket);
   void queue_upload(Buffer& buffer, std::uint32_t index);
   void copy_weights(Buffer& buffer) noexcept;
@@ -92,7 +101,7 @@ class BounceRing {
   Flow& flow_;
   BounceListener& listener_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
-  Queue gradients_;
+  std::vector<Gradient> gradients_;  // first in, first out, but for segments still in the ring
   Queue weights_;
 };
 

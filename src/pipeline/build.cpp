@@ -30,7 +30,9 @@ std::size_t scalar_bytes(std::size_t parameters) {
 }
 
 FlowOptions flow_options(const Config& config) {
-  return {config.schedule, config.check_waits, false};
+  FlowOptions options{config.schedule, config.check_waits, false, 0};
+  if (config.accumulate == Accumulate::host) options.micro_batches = config.accumulation;
+  return options;
 }
 
 }  // namespace
@@ -100,13 +102,22 @@ void Pipeline::create_memory(const topology::Machine& machine) {
   for (const plan::Bucket& bucket : flow_.layout.buckets) {
     specs.push_back({bucket.node, bucket.padded_elems * 2});
   }
-  staging_ = memory::StagingPool(flow_.backend, machine, specs, config_.pinned_slots);
+  const bool sums = flow_.options.micro_batches > 0;
+  staging_ = memory::StagingPool(flow_.backend, machine, specs, {config_.pinned_slots, sums});
+  if (sums) {
+    host_sums_.emplace(flow_, machine);
+    flow_.sums = &*host_sums_;
+  }
   for (std::size_t i = 0; i < specs.size(); ++i) flow_.buckets[i].slot = staging_.slot(i);
   for (const memory::SlotView& buffer : staging_.ring()) {
     std::memset(buffer.bytes.data(), 0, buffer.bytes.size());
   }
-  flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && staging_.ring().empty() &&
+  flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
                                 config_.schedule == Schedule::exact;
+}
+
+bool Pipeline::all_slots_direct() const {
+  return staging_.direct_slots() == flow_.buckets.size();
 }
 
 void Pipeline::create_streams_and_events() {
@@ -141,6 +152,7 @@ void Pipeline::create_stages() {
   weight_in_.emplace(flow_);
   update_.emplace(flow_, static_cast<UpdateListener&>(*this));
   gradient_out_.emplace(flow_, device_scalars_, *update_);
+  if (resident_ && flow_.options.micro_batches > 0) gradient_out_->set_resident(&*resident_);
   if (staging_.ring().empty()) return;
   ring_.emplace(flow_, staging_.ring(), static_cast<BounceListener&>(*this));
   gradient_out_->set_ring(&*ring_);
@@ -158,7 +170,7 @@ void Pipeline::load(std::span<const ParameterInput> parameters) {
 }
 
 void Pipeline::report_staging() {
-  if (resident_ || staging_.ring().empty()) return;
+  if (resident_ || all_slots_direct()) return;
   const std::string wanted = std::to_string(staging_.wanted_bytes());
   const std::string obtained = std::to_string(staging_.pinned_bytes());
   warn("pinned host memory: staging wants " + wanted + " bytes, " + obtained + " are pinned" +
@@ -231,6 +243,12 @@ MemoryLedger Pipeline::ledger() {
     ledger.entries.push_back({info.purpose, MemoryPlace::host_pageable, info.arena.node(),
                               info.arena.bytes().size(), info.arena.bytes().data()});
   }
+  for (const auto& info :
+       host_sums_ ? host_sums_->arenas() : std::vector<memory::StateStore::ArenaInfo>{}) {
+    if (info.arena.bytes().empty()) continue;
+    ledger.entries.push_back({info.purpose, MemoryPlace::host_pageable, info.arena.node(),
+                              info.arena.bytes().size(), info.arena.bytes().data()});
+  }
   for (const auto& region : staging_.regions()) {
     ledger.entries.push_back({region.purpose,
                               region.pinned ? MemoryPlace::host_pinned : MemoryPlace::host_pageable,
@@ -246,6 +264,10 @@ MemoryLedger Pipeline::ledger() {
   for (std::size_t i = 0; resident_ && resident_->stream_bytes() > 0 && i < 3; ++i) {
     ledger.entries.push_back({optim::kAdamWState[i].purpose, MemoryPlace::device, 0,
                               resident_->stream_bytes(), resident_->stream(i)});
+  }
+  if (resident_ && resident_->sum_bytes() > 0) {
+    ledger.entries.push_back({"gradient accumulator", MemoryPlace::device, 0,
+                              resident_->sum_bytes(), resident_->sums(0)});
   }
   return ledger;
 }

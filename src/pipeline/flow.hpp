@@ -33,9 +33,10 @@ struct Parameter {
   plan::SegmentRange segments;
   std::uint64_t step_count = 0;
 
-  const void* gradient = nullptr;  ///< given last; null: never
-  bool has_gradient = false;       ///< given since the last step()
-  bool refresh_unwaited = false;   ///< a step() refreshes it and no wait() has followed
+  const void* gradient = nullptr;   ///< given last; null: never
+  bool has_gradient = false;        ///< given since the last step()
+  std::uint32_t micro_batches = 0;  ///< gradients given since the last step()
+  bool refresh_unwaited = false;    ///< a step() refreshes it and no wait() has followed
   bool ever_refreshed = false;
   bool in_update = false;             ///< takes part in the update started last
   std::uint32_t unqueued_copies = 0;  ///< segments that still wait for the bounce ring
@@ -51,6 +52,7 @@ struct SegmentRun {
   std::uint64_t copies_queued = 0;  ///< gradients sent on their way, dropped ones too
   std::uint64_t copies_landed = 0;
   std::uint64_t needed_landings = 0;  ///< copies_queued when the running update was opened
+  bool in_ring = false;               ///< a buffer of the ring holds it: its next gradient waits
 };
 
 struct BucketRun {
@@ -64,8 +66,11 @@ struct BucketRun {
 struct FlowOptions {
   Schedule schedule = Schedule::exact;
   bool check_waits = false;
-  bool uploads_ahead = false;  ///< queue uploads at the gate, behind flags
+  bool uploads_ahead = false;       ///< queue uploads at the gate, behind flags
+  std::uint32_t micro_batches = 0;  ///< Accumulate::host: most of a step; 0: the trainer adds up
 };
+
+class HostSums;
 
 struct Flow {
   Flow(device::Backend& device, exec::Executor& host, FlowOptions flow_options)
@@ -76,6 +81,7 @@ struct Flow {
   FlowOptions options;
   plan::ModelLayout layout;
   memory::StateStore state;
+  HostSums* sums = nullptr;  ///< Accumulate::host with host placement, else null
 
   std::vector<Parameter> parameters;
   std::vector<SegmentRun> segments;
@@ -87,9 +93,10 @@ struct Flow {
   std::mutex mutex;
   FirstError error;
   StepStats stats;
-  std::uint32_t epoch = 0;             ///< applied steps, the value that flags are raised to
-  std::uint64_t updates_running = 0;   ///< buckets whose update has not ended
-  std::uint64_t uploads_unqueued = 0;  ///< buckets of the running update without queued upload
+  std::uint32_t epoch = 0;              ///< applied steps, the value that flags are raised to
+  std::uint64_t updates_running = 0;    ///< buckets whose update has not ended
+  std::uint64_t uploads_unqueued = 0;   ///< buckets of the running update without queued upload
+  std::uint64_t gradients_landing = 0;  ///< segments on their way through the ring
   std::uint64_t callbacks_pending = 0;
   std::uint64_t tasks_pending = 0;
 

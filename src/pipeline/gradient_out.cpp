@@ -9,19 +9,36 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
                        stream);  // the one call that can refuse the caller's stream
   parameter.gradient = gradient;
   parameter.has_gradient = true;
-  queue_norm(parameter, index);
+  parameter.micro_batches += 1;
+  if (resident_ != nullptr) return queue_sum(parameter, index);
+  if (flow_.sums == nullptr) queue_norm(parameter, index);
+  const bool first = parameter.micro_batches == 1;
+  const bool last = parameter.micro_batches == flow_.options.micro_batches;
   for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
     const std::uint32_t segment = parameter.segments.first + i;
     const std::uint32_t bucket = flow_.layout.segments[segment].bucket;
     if (flow_.buckets[bucket].slot.bytes.empty()) continue;  // resident: read where it is
     flow_.segments[segment].copies_queued += 1;
-    if (flow_.buckets[bucket].slot.direct) {
+    if (flow_.buckets[bucket].slot.direct && flow_.sums == nullptr) {
       queue_copy(segment);
     } else {
       parameter.unqueued_copies += 1;
-      ring_->request_gradient(segment);
+      ring_->request_gradient({segment, first, last});
     }
   }
+}
+
+void GradientOut::queue_sum(const Parameter& parameter, std::uint32_t index) {
+  flow_.backend.wait_event(flow_.norm, parameter.ready);
+  flow_.backend.accumulate(flow_.norm, {parameter.gradient, resident_->sums(index), parameter.elems,
+                                        parameter.micro_batches == 1});
+  flow_.backend.record(parameter.reduced, flow_.norm);  // read: the buffer may be used again
+  if (parameter.micro_batches == flow_.options.micro_batches) queue_norm_of_sum(index);
+}
+
+void GradientOut::queue_norm_of_sum(std::uint32_t index) {
+  flow_.backend.reduce_sums(flow_.norm, resident_->sums(index), flow_.parameters[index].elems,
+                            scalars_ + sizeof(device::GradientScalars) * index);
 }
 
 void GradientOut::queue_norm(const Parameter& parameter, std::uint32_t index) {
@@ -73,7 +90,10 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
 
 void GradientOut::drop() {
   if (ring_ != nullptr) ring_->drop_gradients();
-  for (Parameter& parameter : flow_.parameters) parameter.has_gradient = false;
+  for (Parameter& parameter : flow_.parameters) {
+    parameter.has_gradient = false;
+    parameter.micro_batches = 0;
+  }
 }
 
 }  // namespace outboard::pipeline

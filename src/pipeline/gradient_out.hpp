@@ -7,6 +7,7 @@
 
 #include "pipeline/bounce_ring.hpp"
 #include "pipeline/flow.hpp"
+#include "pipeline/resident.hpp"
 
 namespace outboard::pipeline {
 
@@ -25,10 +26,15 @@ class GradientOut {
   /// `scalars`: device memory of one GradientScalars for each parameter.
   GradientOut(Flow& flow, void* scalars, ArrivalListener& listener)
       : flow_(flow), scalars_(static_cast<std::byte*>(scalars)), listener_(listener) {}
+  /// Accumulate::host with resident state: where the sums are. Null otherwise.
+  void set_resident(Resident* resident) noexcept { resident_ = resident; }
+  /// Queues the norm of a resident sum that got fewer micro-batches than it could.
+  void queue_norm_of_sum(std::uint32_t parameter);
   /// Null while every slot is direct.
   void set_ring(BounceRing* ring) noexcept { ring_ = ring; }
 
-  /// Orders the engine behind `stream`, queues norm and copies. Returns at once.
+  /// Orders the engine behind `stream`, queues norm and copies. Returns at once. With
+  /// Accumulate::host no copy of the micro-batch before may still wait for the ring.
   void take(std::uint32_t parameter, const void* gradient, NativeStream stream);
   /// Makes `stream` wait until the gradient given last has been read. Blocks while copies still
   /// wait for the ring.
@@ -39,6 +45,7 @@ class GradientOut {
   void segment_landed(std::uint32_t segment) noexcept;
 
  private:
+  void queue_sum(const Parameter& parameter, std::uint32_t index);
   void queue_norm(const Parameter& parameter, std::uint32_t index);
   void queue_copy(std::uint32_t segment);
   static void copy_landed(void* self, std::uint64_t segment) noexcept;
@@ -46,6 +53,7 @@ class GradientOut {
   Flow& flow_;
   std::byte* scalars_;
   ArrivalListener& listener_;
+  Resident* resident_ = nullptr;
   BounceRing* ring_ = nullptr;
 };
 

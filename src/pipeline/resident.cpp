@@ -10,22 +10,37 @@ Resident::Resident(Flow& flow) : flow_(flow) {
   for (const std::uint64_t node : flow.layout.node_elems) elems += node;
   stream_bytes_ = elems * sizeof(float);
   if (stream_bytes_ == 0) return;
-  const device::MemoryInfo memory = flow.backend.memory();
-  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes;
-  if (3 * stream_bytes_ > free_bytes) {
-    throw Error(ErrorCode::out_of_memory,
-                "device-resident optimizer state needs " + std::to_string(3 * stream_bytes_) +
-                    " bytes of device memory and " + std::to_string(free_bytes) + " of " +
-                    std::to_string(memory.limit_bytes) +
-                    " are free: " + std::to_string(3 * stream_bytes_ - free_bytes) +
-                    " bytes short; use Placement::host, or a larger device");
-  }
+  if (flow.options.micro_batches > 0) lay_out_sums();
+  require_room();
   try {
     for (void*& stream : streams_) stream = flow.backend.allocate(stream_bytes_);
+    if (sum_bytes_ > 0) sums_ = static_cast<std::byte*>(flow.backend.allocate(sum_bytes_));
   } catch (...) {
     release();
     throw;
   }
+}
+
+void Resident::lay_out_sums() {
+  constexpr std::size_t kAlign = 256;  // as device memory is handed out
+  for (const Parameter& parameter : flow_.parameters) {
+    sum_offset_.push_back(sum_bytes_);
+    const std::size_t bytes = parameter.elems * sizeof(float);
+    sum_bytes_ += (bytes + kAlign - 1) / kAlign * kAlign;
+  }
+}
+
+void Resident::require_room() const {
+  const device::MemoryInfo memory = flow_.backend.memory();
+  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes;
+  const std::size_t needed = 3 * stream_bytes_ + sum_bytes_;
+  if (needed <= free_bytes) return;
+  throw Error(ErrorCode::out_of_memory,
+              "device-resident optimizer state needs " + std::to_string(needed) +
+                  " bytes of device memory and " + std::to_string(free_bytes) + " of " +
+                  std::to_string(memory.limit_bytes) +
+                  " are free: " + std::to_string(needed - free_bytes) +
+                  " bytes short; use Placement::host, or a larger device");
 }
 
 Resident::~Resident() {
@@ -37,6 +52,8 @@ void Resident::release() noexcept {
     if (stream != nullptr) flow_.backend.release(stream);
     stream = nullptr;
   }
+  if (sums_ != nullptr) flow_.backend.release(sums_);
+  sums_ = nullptr;
 }
 
 Resident::Address Resident::address(const plan::Segment& segment) const {
@@ -70,8 +87,12 @@ void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {
     if (!parameter.in_update) continue;
     const Address state = address(segment);
     device::DeviceAdamW arguments;
-    arguments.grad_fp16 =
-        static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
+    if (const std::byte* sum = sums(segment.parameter)) {
+      arguments.grad_fp32 = sum + segment.first_element * sizeof(float);
+    } else {
+      arguments.grad_fp16 =
+          static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
+    }
     arguments.param = state.param;
     arguments.exp_avg = state.exp_avg;
     arguments.exp_avg_sq = state.exp_avg_sq;

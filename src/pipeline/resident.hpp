@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "pipeline/flow.hpp"
 
@@ -12,7 +13,8 @@ namespace outboard::pipeline {
 
 class Resident {
  public:
-  /// Allocates the state. @throws Error{out_of_memory} saying how much is missing.
+  /// Allocates the state, with Accumulate::host also the sums of gradients. @throws
+  /// Error{out_of_memory} saying how much is missing.
   explicit Resident(Flow& flow);
   ~Resident();
   Resident(const Resident&) = delete;
@@ -27,15 +29,25 @@ class Resident {
     std::byte *param, *exp_avg, *exp_avg_sq;
   };
   [[nodiscard]] Address address(const plan::Segment& segment) const;
+  /// Accumulate::host: device address of a parameter's FP32 sum; null if the trainer adds up.
+  [[nodiscard]] std::byte* sums(std::uint32_t parameter) const noexcept {
+    return sums_ == nullptr ? nullptr : sums_ + sum_offset_[parameter];
+  }
+  [[nodiscard]] std::size_t sum_bytes() const noexcept { return sum_bytes_; }
   [[nodiscard]] std::size_t stream_bytes() const noexcept { return stream_bytes_; }
   [[nodiscard]] const void* stream(std::size_t index) const noexcept { return streams_[index]; }
 
  private:
+  void require_room() const;
+  void lay_out_sums();
   void release() noexcept;
   void update_bucket(std::uint32_t bucket, std::byte* overflow_counts);
 
   Flow& flow_;
   std::size_t stream_bytes_ = 0;
+  std::vector<std::size_t> sum_offset_;  // bytes, by parameter
+  std::size_t sum_bytes_ = 0;
+  std::byte* sums_ = nullptr;
   std::array<void*, 3> streams_{};  // master weight, exp_avg, exp_avg_sq
 };
 

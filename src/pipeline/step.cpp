@@ -41,21 +41,26 @@ auto Pipeline::guarded(Call&& call) {
 // --- the gradient leaves ------------------------------------------------------------------------
 
 void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream stream) {
-  guarded([&](auto&) {
+  guarded([&](auto& lock) {
     Parameter& parameter = flow_.parameters[id.value];
     require_gradient_allowed(parameter, gradient);
     if (parameter.elems == 0) return;
+    if (flow_.options.micro_batches > 0) {
+      flow_.wait_until(
+          lock, [&] { return parameter.unqueued_copies == 0; },
+          "gradient_ready(): the micro-batch before, which waits for the ring");
+    }
     gradient_out_->take(id.value, gradient, stream);
     readers_->seen(stream);
   });
 }
 
 void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* gradient) const {
-  if (parameter.has_gradient) {
+  if (flow_.options.micro_batches == 0 && parameter.has_gradient) {
     throw Error(ErrorCode::protocol_error,
                 "gradient_ready(): a second gradient for " + quoted(parameter) +
-                    " in one step; sum the micro-batches in the trainer and give the sum once, or "
-                    "drop the first with discard()");
+                    " in one step; sum the micro-batches in the trainer and give the sum once, let "
+                    "the engine add them up (Accumulate::host), or drop the first with discard()");
   }
   if (parameter.refresh_unwaited) {
     throw Error(
@@ -88,14 +93,15 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
                   "wait_gradient_taken(): no gradient was ever given for " + quoted(parameter) +
                       "; call gradient_ready() first");
     }
-    if (resident_ && parameter.has_gradient) {
+    const bool in_place = resident_ && flow_.options.micro_batches == 0;
+    if (in_place && parameter.has_gradient) {
       throw Error(ErrorCode::protocol_error,
                   "wait_gradient_taken(): " + quoted(parameter) +
                       " is device-resident, so its gradient is read where it is by the update that "
                       "step() starts; call step() first, or keep a buffer for each gradient");
     }
+    if (in_place) weight_in_->wait_refreshed(lock, id.value, stream);
     if (resident_) {
-      weight_in_->wait_refreshed(lock, id.value, stream);
       flow_.backend.wait_event(stream, parameter.reduced);
     } else {
       gradient_out_->wait_taken(lock, id.value, stream);
@@ -118,6 +124,7 @@ StepResult Pipeline::step(std::span<const AdamW> groups) {
     result.loss_scale = result.next_loss_scale = gate_->loss_scale();
     const auto given = [](const Parameter& parameter) { return parameter.has_gradient; };
     if (std::ranges::none_of(flow_.parameters, given)) return result;
+    if (flow_.options.micro_batches > 0) complete_sums(lock);
     const StepGate::Verdict verdict = gate_->decide(lock, result);
     if (verdict.apply) {
       result.outcome = StepOutcome::applied;
@@ -129,6 +136,61 @@ StepResult Pipeline::step(std::span<const AdamW> groups) {
     }
     return result;
   });
+}
+
+void Pipeline::set_accumulation(std::uint32_t micro_batches) {
+  guarded([&](auto&) {
+    const auto given = [](const Parameter& parameter) { return parameter.has_gradient; };
+    if (std::ranges::any_of(flow_.parameters, given)) {
+      throw Error(ErrorCode::protocol_error,
+                  "set_accumulation() with gradients pending; call it before the first "
+                  "gradient_ready() of a step, or discard() them");
+    }
+    gate_->set_accumulation(micro_batches);
+    if (flow_.options.micro_batches > 0) flow_.options.micro_batches = micro_batches;
+  });
+}
+
+/// Waits for the additions, and takes the norm of sums that got another number of micro-batches
+/// than expected.
+void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
+  flow_.wait_until(
+      lock, [&] { return flow_.gradients_landing == 0; }, "step(): gradients on their way");
+  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
+    const Parameter& parameter = flow_.parameters[i];
+    if (!parameter.has_gradient || parameter.micro_batches == flow_.options.micro_batches) continue;
+    if (resident_) {
+      gradient_out_->queue_norm_of_sum(i);
+      continue;
+    }
+    for (std::uint32_t k = 0; k < parameter.segments.count; ++k) {
+      const std::uint32_t segment = parameter.segments.first + k;
+      exec::Task task;
+      task.node = flow_.layout.buckets[flow_.layout.segments[segment].bucket].node;
+      task.parts = flow_.executor.threads(task.node);
+      task.body = &Pipeline::reduce_sum;
+      task.done = &Pipeline::sum_reduced;
+      task.context = this;
+      task.argument = segment;
+      flow_.post(task);
+    }
+  }
+  flow_.wait_until(
+      lock, [&] { return flow_.tasks_pending == 0; }, "step(): norms of sums");
+}
+
+void Pipeline::reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept {
+  auto& pipeline = *static_cast<Pipeline*>(self);
+  const auto index = static_cast<std::uint32_t>(segment);
+  const plan::Segment& shape = pipeline.flow_.layout.segments[index];
+  const std::uint32_t node = pipeline.flow_.layout.buckets[shape.bucket].node;
+  pipeline.host_sums_->reduce(index, part, pipeline.flow_.executor.threads(node));
+}
+
+void Pipeline::sum_reduced(void* self, std::uint64_t /*segment*/) noexcept {
+  auto& pipeline = *static_cast<Pipeline*>(self);
+  const std::lock_guard lock(pipeline.flow_.mutex);
+  pipeline.flow_.finish_task();
 }
 
 void Pipeline::wait_for_last_step(std::unique_lock<std::mutex>& lock) {
@@ -182,6 +244,7 @@ void Pipeline::begin_update(std::span<const AdamW> groups, double coeff) {
   for (Parameter& parameter : flow_.parameters) {
     parameter.in_update = parameter.has_gradient;
     parameter.has_gradient = false;
+    parameter.micro_batches = 0;
     if (!parameter.in_update) continue;
     parameter.step_count += 1;
     parameter.scalars = optim::adamw_scalars(groups[parameter.group], parameter.step_count, coeff);

@@ -14,6 +14,7 @@
 #include "pipeline/bounce_ring.hpp"
 #include "pipeline/flow.hpp"
 #include "pipeline/gradient_out.hpp"
+#include "pipeline/host_sums.hpp"
 #include "pipeline/readers.hpp"
 #include "pipeline/resident.hpp"
 #include "pipeline/step_gate.hpp"
@@ -49,6 +50,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   StepResult step(std::span<const AdamW> groups);
   void wait(ParameterId parameter, NativeStream stream);
   void discard();
+  void set_accumulation(std::uint32_t micro_batches);
 
   void weights_changed(ParameterId parameter, NativeStream stream);
   void synchronize();
@@ -69,6 +71,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void create_streams_and_events();
   void create_stages();
   void load(std::span<const ParameterInput> parameters);
+  [[nodiscard]] bool all_slots_direct() const;
   void report_staging();
   void wait_for_work_in_flight() noexcept;
   void release() noexcept;
@@ -76,6 +79,9 @@ class Pipeline final : private BounceListener, private UpdateListener {
   // step.cpp
   void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
   void require_range(const Parameter& parameter, const char* what, const void* address) const;
+  void complete_sums(std::unique_lock<std::mutex>& lock);
+  static void reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept;
+  static void sum_reduced(void* self, std::uint64_t segment) noexcept;
   void wait_for_last_step(std::unique_lock<std::mutex>& lock);
   void apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups, double coeff);
   void begin_update(std::span<const AdamW> groups, double coeff);
@@ -107,6 +113,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
 
   std::optional<Readers> readers_;
   std::optional<Resident> resident_;
+  std::optional<HostSums> host_sums_;
   std::optional<StepGate> gate_;
   std::optional<WeightIn> weight_in_;
   std::optional<Update> update_;

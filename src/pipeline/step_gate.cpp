@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "pipeline/host_sums.hpp"
+
 namespace outboard::pipeline {
 
 StepGate::StepGate(Flow& flow, const GateSettings& settings, const void* scalars,
@@ -20,7 +22,7 @@ StepGate::~StepGate() {
 }
 
 StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResult& result) {
-  fetch_scalars(lock);
+  if (flow_.sums == nullptr) fetch_scalars(lock);
   const double divisor = scaler_.scale() * settings_.accumulation;
   const auto decision = optim::decide_step(totals(result), divisor, settings_.max_grad_norm);
   result.grad_norm = decision.grad_norm;
@@ -55,12 +57,18 @@ void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
   flow_.stats.gate_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
 }
 
+device::GradientScalars StepGate::scalars_of(std::uint32_t parameter) const {
+  if (flow_.sums != nullptr) return flow_.sums->scalars(parameter);
+  device::GradientScalars scalars;
+  std::memcpy(&scalars, host_.data() + parameter * sizeof(scalars), sizeof(scalars));
+  return scalars;
+}
+
 optim::GradientTotals StepGate::totals(StepResult& result) const {
   optim::GradientTotals totals;
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
     if (!flow_.parameters[i].has_gradient) continue;
-    device::GradientScalars scalars;
-    std::memcpy(&scalars, host_.data() + i * sizeof(scalars), sizeof(scalars));
+    const device::GradientScalars scalars = scalars_of(i);
     totals.sum_of_squares += scalars.sum_of_squares;
     if (scalars.non_finite == 0) continue;
     const bool is_nan = (scalars.first_non_finite & 1) != 0;

@@ -30,6 +30,9 @@ class StepGate {
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
+  void set_accumulation(std::uint32_t micro_batches) noexcept {
+    settings_.accumulation = micro_batches;
+  }
   [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
   [[nodiscard]] std::uint32_t overflows_in_a_row() const noexcept {
     return scaler_.overflows_in_a_row();
@@ -43,6 +46,7 @@ class StepGate {
     bool give_up = false;
     double coeff = 1.0;
   };
+  /// With Accumulate::host and host placement the scalars come from the sums, which are complete.
   Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
   [[nodiscard]] Error give_up_error(const StepResult& result) const;
   /// Weights of a device-resident parameter that became Inf, in total, as of the last gate.
@@ -50,6 +54,7 @@ class StepGate {
 
  private:
   void fetch_scalars(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] device::GradientScalars scalars_of(std::uint32_t parameter) const;
   [[nodiscard]] optim::GradientTotals totals(StepResult& result) const;
 
   Flow& flow_;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "pipeline/host_sums.hpp"
 #include "simd/adamw.hpp"
 
 namespace outboard::pipeline {
@@ -86,8 +87,12 @@ void Update::update_part(std::uint32_t bucket, std::uint32_t part) noexcept {
       return running.ticket.state.stream<float>(stream).subspan(from, to - from);
     };
     const std::span<std::uint16_t> half(slot + from, to - from);
-    const std::uint64_t overflows = simd::adamw_step(
-        {half, cut(kParam), cut(kExpAvg), cut(kExpAvgSq), half}, parameter.scalars);
+    simd::AdamWShard shard{half, cut(kParam), cut(kExpAvg), cut(kExpAvgSq), half};
+    if (flow_.sums != nullptr) {
+      shard.grad_fp16 = {};
+      shard.grad_fp32 = flow_.sums->bucket(bucket).subspan(from, to - from);
+    }
+    const std::uint64_t overflows = simd::adamw_step(shard, parameter.scalars);
     if (overflows != 0) flow_.weight_overflows[segment.parameter].fetch_add(overflows);
   }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "pipeline/host_sums.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
 
@@ -279,6 +280,9 @@ void WholeState::for_each_cut(std::uint32_t index, std::uint32_t part, Use use) 
 }
 
 void WholeState::load_part(std::uint32_t index, std::uint32_t part) noexcept {
+  if (flow_.sums != nullptr) {
+    flow_.sums->touch(index, part, flow_.executor.threads(flow_.layout.buckets[index].node));
+  }
   for_each_cut(index, part, [&](const Cut& cut) { load_cut(cut); });
 }
 

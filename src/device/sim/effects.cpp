@@ -10,6 +10,7 @@
 #include "device/sim/kernel_view.hpp"
 #include "device/sim/operation.hpp"
 #include "outboard/error.hpp"
+#include "simd/accumulate.hpp"
 #include "simd/adamw.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
@@ -18,6 +19,7 @@
 namespace outboard::sim {
 namespace {
 
+using device::DeviceAccumulate;
 using device::DeviceAdamW;
 using device::DeviceDigest;
 using device::GradientScalars;
@@ -61,16 +63,32 @@ ReduceViews views(const ReduceGradient& work, const DeviceMemory& memory) {
           view<GradientScalars>(memory, work.scalars, 1)[0]};
 }
 
+struct ReduceSumsViews {
+  std::span<const float> sums;
+  GradientScalars& scalars;
+};
+ReduceSumsViews views(const ReduceSums& work, const DeviceMemory& memory) {
+  return {view<const float>(memory, work.sum_fp32, work.elems),
+          view<GradientScalars>(memory, work.scalars, 1)[0]};
+}
+
+simd::AccumulateShard views(const DeviceAccumulate& work, const DeviceMemory& memory) {
+  return {view<const std::uint16_t>(memory, work.grad_fp16, work.elems),
+          view<float>(memory, work.sum_fp32, work.elems), work.first};
+}
+
 struct AdamWViews {
   simd::AdamWShard shard;
   std::span<std::uint64_t> overflow_count;
 };
 AdamWViews views(const DeviceAdamW& work, const DeviceMemory& memory) {
-  return {{.grad_fp16 = view<const std::uint16_t>(memory, work.grad_fp16, work.elems),
+  const bool sums = work.grad_fp32 != nullptr;
+  return {{.grad_fp16 = view<const std::uint16_t>(memory, work.grad_fp16, sums ? 0 : work.elems),
            .param = view<float>(memory, work.param, work.elems),
            .exp_avg = view<float>(memory, work.exp_avg, work.elems),
            .exp_avg_sq = view<float>(memory, work.exp_avg_sq, work.elems),
-           .weight_fp16 = view<std::uint16_t>(memory, work.weight_fp16, work.elems)},
+           .weight_fp16 = view<std::uint16_t>(memory, work.weight_fp16, work.elems),
+           .grad_fp32 = view<const float>(memory, work.grad_fp32, sums ? work.elems : 0)},
           view<std::uint64_t>(memory, work.overflow_count, work.overflow_count == nullptr ? 0 : 1)};
 }
 
@@ -131,12 +149,20 @@ template <class Copy>
 void apply(const Copy& /*work*/, const CopyViews& copy) {
   if (!copy.src.empty()) std::memcpy(copy.dst.data(), copy.src.data(), copy.src.size());
 }
-void apply(const ReduceGradient& /*work*/, const ReduceViews& reduce) {
-  const simd::GradientReduction found = simd::reduce_gradient(reduce.gradient);
+GradientScalars scalars_of(const simd::GradientReduction& found) {
   const std::uint64_t first = (found.first_non_finite << 1) | (found.first_is_nan ? 1u : 0u);
-  reduce.scalars = {.sum_of_squares = found.sum_of_squares,
-                    .non_finite = found.non_finite,
-                    .first_non_finite = found.non_finite == 0 ? 0 : first};
+  return {.sum_of_squares = found.sum_of_squares,
+          .non_finite = found.non_finite,
+          .first_non_finite = found.non_finite == 0 ? 0 : first};
+}
+void apply(const ReduceGradient& /*work*/, const ReduceViews& reduce) {
+  reduce.scalars = scalars_of(simd::reduce_gradient(reduce.gradient));
+}
+void apply(const ReduceSums& /*work*/, const ReduceSumsViews& reduce) {
+  reduce.scalars = scalars_of(simd::reduce_gradient(reduce.sums));
+}
+void apply(const DeviceAccumulate& /*work*/, const simd::AccumulateShard& shard) {
+  simd::accumulate(shard);
 }
 void apply(const DeviceAdamW& work, const AdamWViews& adamw) {
   add_to(adamw.overflow_count, simd::adamw_step(adamw.shard, work.scalars));

@@ -6,6 +6,7 @@
 namespace outboard::sim {
 namespace {
 
+using device::DeviceAccumulate;
 using device::DeviceAdamW;
 using device::DeviceDigest;
 
@@ -38,6 +39,12 @@ const char* name(const TrainerKernel& work) {
 const char* name(const ReduceGradient&) {
   return "reduce_gradient";
 }
+const char* name(const ReduceSums&) {
+  return "reduce_sums";
+}
+const char* name(const DeviceAccumulate&) {
+  return "accumulate";
+}
 const char* name(const DeviceAdamW&) {
   return "adamw";
 }
@@ -66,8 +73,14 @@ std::int64_t at_rate(double bytes, double bytes_per_s) {
 double touched(const ReduceGradient& work) {
   return 2.0 * static_cast<double>(work.elems);
 }
+double touched(const ReduceSums& work) {
+  return 4.0 * static_cast<double>(work.elems);
+}
+double touched(const DeviceAccumulate& work) {
+  return (work.first ? 6.0 : 10.0) * static_cast<double>(work.elems);
+}
 double touched(const DeviceAdamW& work) {
-  return 28.0 * static_cast<double>(work.elems);
+  return (work.grad_fp32 == nullptr ? 28.0 : 30.0) * static_cast<double>(work.elems);
 }
 double touched(const DeviceDigest& work) {
   return 12.0 * static_cast<double>(work.elems);

@@ -27,6 +27,11 @@ struct ReduceGradient {
   std::uint64_t elems;
   void* scalars;
 };
+struct ReduceSums {
+  const void* sum_fp32;
+  std::uint64_t elems;
+  void* scalars;
+};
 struct FillHalf {
   void* dst;
   std::uint64_t elems;
@@ -65,9 +70,10 @@ struct WaitFlag {
   std::uint32_t value;
 };
 
-using Work = std::variant<Record, WaitPoint, WaitFlag, CopyToHost, CopyToDevice, CopyOnDevice,
-                          TrainerKernel, ReduceGradient, device::DeviceAdamW, device::DeviceDigest,
-                          FillHalf, FillZero, HalfToFloat>;
+using Work =
+    std::variant<Record, WaitPoint, WaitFlag, CopyToHost, CopyToDevice, CopyOnDevice, TrainerKernel,
+                 ReduceGradient, ReduceSums, device::DeviceAccumulate, device::DeviceAdamW,
+                 device::DeviceDigest, FillHalf, FillZero, HalfToFloat>;
 
 struct Operation {
   Work work;

@@ -75,6 +75,9 @@ class SimBackend : public device::Backend {
                       NativeStream stream) final;
   void reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
                        void* scalars) final;
+  void reduce_sums(NativeStream stream, const void* sum_fp32, std::uint64_t elems,
+                   void* scalars) final;
+  void accumulate(NativeStream stream, const device::DeviceAccumulate& arguments) final;
   void adamw(NativeStream stream, const device::DeviceAdamW& arguments) final;
   void digest(NativeStream stream, const device::DeviceDigest& arguments) final;
   void fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,

@@ -127,6 +127,15 @@ void SimBackend::reduce_gradient(NativeStream stream, const void* grad_fp16, std
   enqueue(stream, ReduceGradient{grad_fp16, elems, scalars});
 }
 
+void SimBackend::reduce_sums(NativeStream stream, const void* sum_fp32, std::uint64_t elems,
+                             void* scalars) {
+  enqueue(stream, ReduceSums{sum_fp32, elems, scalars});
+}
+
+void SimBackend::accumulate(NativeStream stream, const device::DeviceAccumulate& arguments) {
+  enqueue(stream, arguments);
+}
+
 void SimBackend::adamw(NativeStream stream, const device::DeviceAdamW& arguments) {
   enqueue(stream, arguments);
 }

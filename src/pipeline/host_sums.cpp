@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/host_sums.hpp"
+
+#include <algorithm>
+#include <array>
+
+#include "simd/accumulate.hpp"
+
+namespace outboard::pipeline {
+namespace {
+
+constexpr std::uint64_t kBlock = simd::kReduceBlockElems;
+constexpr std::array<memory::StreamSpec, 1> kSums = {{{"gradient accumulator", 4}}};
+
+struct Range {
+  std::uint64_t from = 0, to = 0;
+};
+/// Part `part` of `elems`, in whole blocks of the norm's tree.
+Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
+  const std::uint64_t blocks = (elems + kBlock - 1) / kBlock;
+  const std::uint64_t each = (blocks + parts - 1) / parts * kBlock;
+  return {std::min(elems, each * part), std::min(elems, each * (part + 1))};
+}
+
+}  // namespace
+
+HostSums::HostSums(const Flow& flow, const topology::Machine& machine)
+    : flow_(flow), store_(machine, kSums, flow.layout.node_elems) {
+  std::uint64_t blocks = 0;
+  for (const Parameter& parameter : flow.parameters) {
+    first_block_.push_back(blocks);
+    blocks += (parameter.elems + kBlock - 1) / kBlock;
+  }
+  blocks_.resize(blocks);
+}
+
+std::span<const float> HostSums::bucket(std::uint32_t index) const {
+  const plan::Bucket& shape = flow_.layout.buckets[index];
+  return store_.lease({shape.node, shape.node_offset, shape.padded_elems}).stream<float>(0);
+}
+
+std::span<float> HostSums::segment(std::uint32_t index) const {
+  const plan::Segment& segment = flow_.layout.segments[index];
+  const plan::Bucket& shape = flow_.layout.buckets[segment.bucket];
+  return store_.lease({shape.node, shape.node_offset + segment.offset, segment.elems})
+      .stream<float>(0);
+}
+
+void HostSums::add(const Addition& addition, std::uint32_t part, std::uint32_t parts) noexcept {
+  const std::span<float> sums = segment(addition.segment);
+  const Range range = cut(sums.size(), part, parts);
+  // Block by block, so that the norm reads what the addition has just left in the cache.
+  for (std::uint64_t from = range.from; from < range.to; from += kBlock) {
+    const std::uint64_t to = std::min(range.to, from + kBlock);
+    simd::accumulate({addition.grad_fp16.subspan(from, to - from), sums.subspan(from, to - from),
+                      addition.first});
+    if (addition.last) reduce_blocks(addition.segment, from, to);
+  }
+}
+
+void HostSums::reduce(std::uint32_t index, std::uint32_t part, std::uint32_t parts) noexcept {
+  const Range range = cut(flow_.layout.segments[index].elems, part, parts);
+  reduce_blocks(index, range.from, range.to);
+}
+
+void HostSums::reduce_blocks(std::uint32_t index, std::uint64_t from, std::uint64_t to) noexcept {
+  const plan::Segment& shape = flow_.layout.segments[index];
+  const std::span<const float> sums = segment(index);
+  const std::uint64_t base = first_block_[shape.parameter] + shape.first_element / kBlock;
+  for (std::uint64_t at = from; at < to; at += kBlock) {
+    const std::uint64_t size = std::min(kBlock, to - at);
+    blocks_[base + at / kBlock] = simd::reduce_gradient(sums.subspan(at, size));
+  }
+}
+
+device::GradientScalars HostSums::scalars(std::uint32_t parameter) const {
+  device::GradientScalars scalars;
+  const std::uint64_t blocks = (flow_.parameters[parameter].elems + kBlock - 1) / kBlock;
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const simd::GradientReduction& block = blocks_[first_block_[parameter] + i];
+    scalars.sum_of_squares += block.sum_of_squares;
+    if (block.non_finite > 0 && scalars.non_finite == 0) {
+      const std::uint64_t element = i * kBlock + block.first_non_finite;
+      scalars.first_non_finite = (element << 1) | (block.first_is_nan ? 1U : 0U);
+    }
+    scalars.non_finite += block.non_finite;
+  }
+  return scalars;
+}
+
+void HostSums::touch(std::uint32_t index, std::uint32_t part, std::uint32_t parts) noexcept {
+  const plan::Bucket& shape = flow_.layout.buckets[index];
+  const auto sums =
+      store_.lease({shape.node, shape.node_offset, shape.padded_elems}).stream<float>(0);
+  const Range range = cut(sums.size(), part, parts);
+  std::ranges::fill(sums.subspan(range.from, range.to - range.from), 0.0F);
+}
+
+}  // namespace outboard::pipeline

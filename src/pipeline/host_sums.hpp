@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Accumulate::host: the FP32 sums of the micro-batches' gradients, next to the state of their
+/// bucket, and their part of the global norm.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "memory/state_store.hpp"
+#include "pipeline/flow.hpp"
+#include "simd/reduce.hpp"
+
+namespace outboard::pipeline {
+
+class HostSums {
+ public:
+  /// Maps 4 bytes for each element; touches nothing.
+  HostSums(const Flow& flow, const topology::Machine& machine);
+
+  struct Addition {
+    std::uint32_t segment = 0;
+    std::span<const std::uint16_t> grad_fp16;  ///< the whole segment
+    bool first = false;                        ///< of the step's micro-batches: the sum starts anew
+    bool last = false;                         ///< the norm is taken of the sum on the way
+  };
+  /// Part `part` of `parts` of an addition. Without the lock, on an executor thread; additions to
+  /// one segment come one after the other.
+  void add(const Addition& addition, std::uint32_t part, std::uint32_t parts) noexcept;
+  /// The norm of sums whose last addition was not marked as such. As add().
+  void reduce(std::uint32_t segment, std::uint32_t part, std::uint32_t parts) noexcept;
+
+  /// The sums of a bucket, in its padded elements.
+  [[nodiscard]] std::span<const float> bucket(std::uint32_t bucket) const;
+  /// What the norm kernel would have left for the whole parameter.
+  [[nodiscard]] device::GradientScalars scalars(std::uint32_t parameter) const;
+  [[nodiscard]] std::vector<memory::StateStore::ArenaInfo> arenas() const {
+    return store_.arenas();
+  }
+  /// Touches a bucket's pages on its node. As add().
+  void touch(std::uint32_t bucket, std::uint32_t part, std::uint32_t parts) noexcept;
+
+ private:
+  [[nodiscard]] std::span<float> segment(std::uint32_t segment) const;
+  void reduce_blocks(std::uint32_t segment, std::uint64_t from, std::uint64_t to) noexcept;
+
+  const Flow& flow_;
+  memory::StateStore store_;
+  std::vector<std::uint64_t> first_block_;       // by parameter
+  std::vector<simd::GradientReduction> blocks_;  // of the norm's tree, parameter after parameter
+};
+
+}  // namespace outboard::pipeline
