@@ -69,8 +69,8 @@ class RegisteringBackend final : public device::Backend {
   void copy_to_device(void*, std::span<const std::byte>, NativeStream) override { refuse(); }
   void copy_on_device(void*, const void*, std::size_t, NativeStream) override { refuse(); }
   void reduce_gradient(NativeStream, const void*, std::uint64_t, void*) override { refuse(); }
-  void reduce_sums(NativeStream, const void*, std::uint64_t, void*) override {}
-  void accumulate(NativeStream, const device::DeviceAccumulate&) override {}
+  void reduce_sums(NativeStream, const void*, std::uint64_t, void*) override { refuse(); }
+  void accumulate(NativeStream, const device::DeviceAccumulate&) override { refuse(); }
   void adamw(NativeStream, const device::DeviceAdamW&) override { refuse(); }
   void digest(NativeStream, const device::DeviceDigest&) override { refuse(); }
   void fill_half(NativeStream, void*, std::uint64_t, std::uint16_t) override { refuse(); }
