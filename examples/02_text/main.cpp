@@ -4,6 +4,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "../common/format.hpp"
 #include "data.hpp"
 #include "model.hpp"
 #include "options.hpp"
@@ -30,17 +31,17 @@ std::string room_needed(const text::Options& options) {
   const text::ModelShape shape{
       .embed = options.embed, .width = options.width, .batch = options.batch};
   const std::size_t elems = shape.parameter_elems();
-  return "this model needs about " + text::show_bytes(4 * elems + shape.activation_bytes()) +
+  return "this model needs about " + example::show_bytes(4 * elems + shape.activation_bytes()) +
          " of device memory with --offload on and " +
-         text::show_bytes(16 * elems + shape.activation_bytes()) +
+         example::show_bytes(16 * elems + shape.activation_bytes()) +
          " with --offload off; raise --device-memory or lower --width or --batch";
 }
 
 void train(const text::Options& options) {
   const text::Corpus corpus = text::load_corpus(options.data);
   std::cout << corpus.files << " files, " << corpus.bytes.size() << " bytes ("
-            << corpus.skipped_files << " files passed over): " << corpus.train_bytes()
-            << " to train on, " << corpus.held_out_bytes() << " held out\n\n";
+            << corpus.skipped_files << " files passed over): " << corpus.train_size()
+            << " to train on, " << corpus.held_out_size() << " held out\n\n";
   text::Trainer trainer(options, corpus, std::cout);
   trainer.print_ledger();
   trainer.run(stop_requested);
@@ -58,7 +59,7 @@ int main(int argc, char** argv) {
     options = text::parse_options(argc, argv);
     if (options) train(*options);
     return 0;
-  } catch (const text::UsageError& error) {
+  } catch (const example::UsageError& error) {
     return fail(error.what(), 2);
   } catch (const outboard::Error& error) {
     const bool room = error.code() == outboard::ErrorCode::out_of_memory;

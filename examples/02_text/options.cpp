@@ -2,12 +2,16 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cmath>
 #include <iostream>
 
 namespace text {
 namespace {
+
+using example::parse_bytes;
+using example::require;
+using example::require_within;
+using example::UsageError;
 
 struct Words {
   std::string device_memory, bucket, offload = "on", schedule = "exact";
@@ -59,45 +63,20 @@ void add_output_options(CLI::App& app, Options& options) {
   app.add_option("--temperature", options.temperature, "of that sample")->capture_default_str();
 }
 
-void require(bool holds, const std::string& what) {
-  if (!holds) throw UsageError(what + "; see --help");
-}
-
 void check(const Options& o) {
-  const auto within = [](std::size_t value, std::size_t low, std::size_t high, const char* flag) {
-    require(value >= low && value <= high, std::string(flag) + " is " + std::to_string(value) +
-                                               "; it must be from " + std::to_string(low) + " to " +
-                                               std::to_string(high));
-  };
-  within(o.batch, 1, 65536, "--batch");
-  within(o.width, 1, 65536, "--width");
-  within(o.embed, 1, 4096, "--embed");
-  within(o.steps, 1, 1000000000, "--steps");
-  within(o.print_every, 1, 1000000000, "--print-every");
-  within(o.eval_bytes, 1, std::size_t{1} << 30, "--eval-bytes");
-  within(o.sample_bytes, 0, 1 << 20, "--sample-bytes");
+  require_within(o.batch, {"--batch", 1, 65536});
+  require_within(o.width, {"--width", 1, 65536});
+  require_within(o.embed, {"--embed", 1, 4096});
+  require_within(o.steps, {"--steps", 1, 1000000000});
+  require_within(o.print_every, {"--print-every", 1, 1000000000});
+  require_within(o.eval_bytes, {"--eval-bytes", 1, std::size_t{1} << 30});
+  require_within(o.sample_bytes, {"--sample-bytes", 0, 1 << 20});
   require(std::isfinite(o.lr) && o.lr >= 0.0, "--lr must be a finite number, at least 0");
   require(std::isfinite(o.temperature) && o.temperature > 0.0,
           "--temperature must be a finite number above 0");
 }
 
 }  // namespace
-
-std::size_t parse_bytes(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const std::string_view suffix(rest, static_cast<std::size_t>(text.data() + text.size() - rest));
-  unsigned shift = 64;
-  if (suffix.empty() || suffix == "B") shift = 0;
-  if (suffix == "KiB") shift = 10;
-  if (suffix == "MiB") shift = 20;
-  if (suffix == "GiB") shift = 30;
-  if (error != std::errc{} || shift == 64 || (value << shift) >> shift != value || value == 0) {
-    throw UsageError("\"" + std::string(text) +
-                     "\" is not a size; write a whole number of bytes, KiB, MiB or GiB, as 12MiB");
-  }
-  return value << shift;
-}
 
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;

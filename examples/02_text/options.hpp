@@ -6,12 +6,10 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
-#include <stdexcept>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "outboard/types.hpp"
+#include "../common/arguments.hpp"
 
 namespace text {
 
@@ -40,15 +38,7 @@ struct Options {
   double temperature = 0.8;
 };
 
-/// A command line that cannot be carried out; the text is one line.
-class UsageError : public std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// Reads "4096", "64KiB", "12MiB" or "1GiB". @throws UsageError quoting the text.
-[[nodiscard]] std::size_t parse_bytes(std::string_view text);
-
-/// @return nullopt if help was asked for and printed. @throws UsageError.
+/// @return nullopt if help was asked for and printed. @throws example::UsageError.
 [[nodiscard]] std::optional<Options> parse_options(int argc, const char* const* argv);
 
 }  // namespace text

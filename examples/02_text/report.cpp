@@ -2,36 +2,15 @@
 #include "report.hpp"
 
 #include <cinttypes>
-#include <cstdarg>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "../common/format.hpp"
+
 namespace text {
-namespace {
-
-__attribute__((format(printf, 1, 2))) std::string print(const char* format, ...) {
-  char line[256];
-  va_list arguments;
-  va_start(arguments, format);
-  std::vsnprintf(line, sizeof line, format, arguments);
-  va_end(arguments);
-  return line;
-}
-
-const char* outcome_of(const outboard::StepResult& result) {
-  if (result.applied()) return "applied";
-  return result.skipped() ? "skipped" : "empty";
-}
-
-}  // namespace
-
-std::string show_bytes(std::size_t bytes) {
-  return print("%.2f MiB", static_cast<double>(bytes) / 1048576.0);
-}
-
-std::string show_digest(std::uint64_t digest) {
-  return print("%016" PRIx64, digest);
-}
+using example::outcome_of;
+using example::print;
+using example::show_bytes;
+using example::show_digest;
 
 std::string step_heading() {
   return "  step     loss  grad norm  loss scale  update        ms   bytes/s\n";

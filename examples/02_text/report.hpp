@@ -37,10 +37,6 @@ struct TimeReport {
   outboard::StepStats stats;
 };
 
-/// "12.00 MiB".
-[[nodiscard]] std::string show_bytes(std::size_t bytes);
-/// Sixteen hexadecimal digits.
-[[nodiscard]] std::string show_digest(std::uint64_t digest);
 /// The heading above the step lines.
 [[nodiscard]] std::string step_heading();
 [[nodiscard]] std::string step_line(const StepReport& report);

@@ -9,11 +9,15 @@
 #include <numbers>
 #include <string_view>
 
-#include "sample.hpp"
+#include "../common/format.hpp"
+#include "../common/sample.hpp"
 
 namespace text {
 namespace {
 
+using example::show_bytes;
+using example::show_digest;
+using example::UsageError;
 using outboard::Error;
 
 // In virtual time a kernel is charged as on a device of this speed, about that of one core here.
@@ -62,7 +66,7 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, std::ostream& out
       out_(out),
       sampler_(corpus, ModelShape::kContext, options.seed + 1),
       positions_(held_out_positions(corpus, ModelShape::kContext, options.eval_bytes)),
-      order1_(corpus.bytes, corpus.train),
+      order1_loss_(order1_loss(count_pairs(corpus), corpus, positions_)),
       gpu_(device_options(options)),
       model_(gpu_, {.embed = options.embed, .width = options.width, .batch = options.batch},
              options.virtual_seed ? kVirtualFlops : 0.0),
@@ -172,10 +176,7 @@ void Trainer::run(const std::atomic<bool>& stop) {
     if (evaluate || last) report.held_out = held_out_loss();
     const bool print = step == 1 || last || options_.digest || step % options_.print_every == 0;
     if (print) out_ << step_line(report);
-    if (report.held_out) {
-      const double order1 = order1_.loss(corpus_.bytes, positions_);
-      out_ << held_out_line(step, *report.held_out, order1);
-    }
+    if (report.held_out) out_ << held_out_line(step, *report.held_out, order1_loss_);
     if (log_.is_open()) log_ << json_line(report) << '\n';
     out_ << std::flush;
   }
@@ -199,21 +200,24 @@ void Trainer::print_summary() {
 
 void Trainer::print_sample() {
   if (options_.sample_bytes == 0) return;
-  Random random(options_.seed + 2);
+  example::Random random(options_.seed + 2);
   const auto start = corpus_.bytes.begin() + static_cast<std::ptrdiff_t>(corpus_.held_out[0].begin);
   std::vector<std::uint8_t> written(start, start + ModelShape::kContext);
-  std::vector<Half> logits(kVocabulary);
+  std::vector<Half> halves(kVocabulary);
+  std::vector<float> logits(kVocabulary);
   for (std::size_t i = 0; i < options_.sample_bytes; ++i) {
     std::vector<std::uint8_t> row(written.end() - ModelShape::kContext, written.end());
     row.push_back(0);  // the target, which nothing reads here
     model_.set_tokens(row, stream_);
     model_.forward(engine_, 1, stream_);
-    model_.copy_logits(logits, stream_);
+    model_.copy_logits(halves, stream_);
     gpu_.synchronize(stream_);
-    written.push_back(sample_byte(logits, options_.temperature, random));
+    widen(halves, logits);
+    written.push_back(
+        static_cast<std::uint8_t>(example::draw(logits, options_.temperature, random)));
   }
   out_ << "\nsample, from the first " << ModelShape::kContext << " held-out bytes on:\n"
-       << show_text(written) << "\n";
+       << example::show_text(written) << "\n";
 }
 
 }  // namespace text

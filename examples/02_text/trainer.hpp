@@ -11,7 +11,6 @@
 #include "data.hpp"
 #include "model.hpp"
 #include "options.hpp"
-#include "order1.hpp"
 #include "outboard/outboard.hpp"
 #include "report.hpp"
 
@@ -47,7 +46,7 @@ class Trainer {
   std::ostream& out_;
   TrainSampler sampler_;
   std::vector<std::size_t> positions_;  // held out
-  Order1 order1_;
+  double order1_loss_;
   std::ofstream log_;
 
   // Destroyed from the last to the first: the engine before the memory it works on.

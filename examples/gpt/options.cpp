@@ -94,7 +94,7 @@ void add_engine_options(CLI::App& app, Options& o, Words& words) {
 }
 
 void add_training_options(CLI::App& app, Options& o, Words& words) {
-  app.add_option("--steps", o.steps, "training steps")->default_str("1200");
+  app.add_option("--steps", o.steps, "training steps")->capture_default_str();
   app.add_option("--seed", o.seed, "of weights, examples and the sample")->capture_default_str();
   app.add_option("--lr", o.lr, "peak learning rate")->capture_default_str();
   app.add_option("--min-lr", words.min_lr, "learning rate at the end")
@@ -144,7 +144,6 @@ void settle(Options& o, const Words& words) {
   o.checkpointing = words.checkpointing == "on";
   const bool ring = words.grad_buffers.value_or(o.offload ? "ring" : "full") == "ring";
   o.grad_buffers = ring ? GradBuffers::ring : GradBuffers::full;
-  if (o.steps == 0) o.steps = 1200;
   o.min_lr = words.min_lr.value_or(0.1 * o.lr);
   o.warmup = words.warmup.value_or(o.steps / 20);
 }

@@ -5,13 +5,17 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "common/format.hpp"
+#include "common/sample.hpp"
 #include "options.hpp"
 #include "report.hpp"
-#include "sample.hpp"
 #include "text_support.hpp"
 
 namespace text {
 namespace {
+
+using example::parse_bytes;
+using example::UsageError;
 
 std::optional<Options> parse(std::vector<const char*> arguments) {
   arguments.insert(arguments.begin(), "outboard_text");
@@ -118,13 +122,13 @@ TEST(Json, HoldsTheExactBits) {
 }
 
 TEST(Sample, FollowsTheLogitsAndTheTemperature) {
-  std::vector<Half> logits(256, outboard::half_from_float(-20.0f));
-  logits['a'] = outboard::half_from_float(1.0f);
-  logits['b'] = outboard::half_from_float(0.0f);
+  std::vector<float> logits(256, -20.0f);
+  logits['a'] = 1.0f;
+  logits['b'] = 0.0f;
   Random random(5);
   int a = 0, b = 0;
   for (int i = 0; i < 20000; ++i) {
-    const std::uint8_t byte = sample_byte(logits, 0.5, random);
+    const std::size_t byte = example::draw(logits, 0.5, random);
     a += byte == 'a';
     b += byte == 'b';
   }
@@ -133,7 +137,7 @@ TEST(Sample, FollowsTheLogitsAndTheTemperature) {
 }
 
 TEST(Sample, ShowsOnlyWhatATerminalCanTake) {
-  EXPECT_EQ(show_text(test::as_bytes("a\x1B[31m\xC3\xA9\n\t~")), "a?[31m??\n\t~");
+  EXPECT_EQ(example::show_text(test::as_bytes("a\x1B[31m\xC3\xA9\n\t~")), "a?[31m??\n\t~");
 }
 
 }  // namespace

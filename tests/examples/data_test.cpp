@@ -13,6 +13,9 @@ namespace text {
 namespace {
 
 namespace fs = std::filesystem;
+using example::DataError;
+using example::is_text;
+using example::Range;
 using test::made_up_text;
 
 constexpr std::size_t kBlock = Corpus::kBlock;
@@ -107,7 +110,7 @@ TEST(Split, EveryTenthBlockIsHeldOutAndNothingIsLost) {
     for (std::size_t i = 0; i < size; ++i) {
       ASSERT_EQ(owners[i], i / kBlock % 10 == 9 ? 2 : 1) << "byte " << i << " of " << size;
     }
-    EXPECT_EQ(corpus.train_bytes() + corpus.held_out_bytes(), size);
+    EXPECT_EQ(corpus.train_size() + corpus.held_out_size(), size);
   }
   EXPECT_THROW((void)make_corpus(test::as_bytes(made_up_text(10 * kBlock - 1, 1))), DataError);
 }

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The command line: what it takes, what follows from it, and what it refuses.
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "options.hpp"
+#include "presets.hpp"
+
+namespace gpt {
+namespace {
+
+using example::UsageError;
+
+std::optional<Options> parse(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "outboard_gpt");
+  std::vector<const char*> pointers;
+  for (const std::string& argument : arguments) pointers.push_back(argument.c_str());
+  return parse_options(static_cast<int>(pointers.size()), pointers.data());
+}
+
+std::string error_of(std::vector<std::string> arguments) {
+  try {
+    (void)parse(std::move(arguments));
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(GptOptions, DefaultsAreTheDemo) {
+  const auto options = parse({"novels"});
+  ASSERT_TRUE(options);
+  const GptShape& demo = find_preset("demo")->shape;
+  EXPECT_EQ(options->shape.layers, demo.layers);
+  EXPECT_EQ(options->shape.width, demo.width);
+  EXPECT_EQ(options->shape.vocab, 256u);
+  EXPECT_TRUE(options->offload && options->checkpointing && !options->serial);
+  EXPECT_EQ(options->grad_buffers, GradBuffers::ring);
+  EXPECT_EQ(options->warmup, options->steps / 20);
+  EXPECT_DOUBLE_EQ(options->min_lr, 0.1 * options->lr);
+}
+
+TEST(GptOptions, FlagsGoBeforeThePreset) {
+  const auto options = parse({"d", "--preset", "124m", "--layers", "3", "--tokens", "uint16",
+                              "--context", "64", "--batch", "2"});
+  ASSERT_TRUE(options);
+  EXPECT_EQ(options->shape.layers, 3u);
+  EXPECT_EQ(options->shape.width, 768u);
+  EXPECT_EQ(options->shape.context, 64u);
+  EXPECT_EQ(options->shape.batch, 2u);
+  EXPECT_EQ(options->shape.vocab, 50257u);
+}
+
+TEST(GptOptions, WithoutOffloadGradientsStayInFullBuffers) {
+  EXPECT_EQ(parse({"d", "--offload", "off"})->grad_buffers, GradBuffers::full);
+  const std::string error = error_of({"d", "--offload", "off", "--grad-buffers", "ring"});
+  EXPECT_NE(error.find("--grad-buffers ring needs --offload on"), std::string::npos) << error;
+}
+
+TEST(GptOptions, TheEchoedCommandLineGivesTheSameOptions) {
+  const std::vector<std::vector<std::string>> lines{
+      {"novels", "more"},
+      {"a file", "--offload", "off", "--digest", "--virtual-seed", "7", "--topology",
+       "numa:2 core:1 pu:1", "--prompt", "It's \"x\" $HOME"},
+      {"t.bin", "--tokens",       "uint16",    "--vocab",        "1000",   "--preset",
+       "tiny",  "--lr",           "0.00031",   "--min-lr",       "0",      "--warmup",
+       "3",     "--steps",        "9",         "--schedule",     "serial", "--checkpointing",
+       "off",   "--grad-buffers", "full",      "--accumulation", "4",      "--bucket",
+       "64KiB", "--log",          "x y.jsonl", "--host-memory",  "1GiB",   "--fit"},
+  };
+  for (const auto& line : lines) {
+    const std::string echoed = command_line(*parse(line));
+    // Undo the shell's quoting.
+    std::vector<std::string> words(1);
+    bool quoted = false;
+    for (std::size_t i = 0; i < echoed.size(); ++i) {
+      if (echoed[i] == '\'') {
+        quoted = !quoted;
+      } else if (echoed[i] == '\\' && !quoted) {
+        words.back() += echoed[++i];
+      } else if (echoed[i] == ' ' && !quoted) {
+        words.emplace_back();
+      } else {
+        words.back() += echoed[i];
+      }
+    }
+    EXPECT_FALSE(quoted);
+    words.erase(words.begin());
+    const auto again = parse(words);
+    ASSERT_TRUE(again) << echoed;
+    EXPECT_EQ(command_line(*again), echoed);
+    EXPECT_EQ(again->data, parse(line)->data);
+    EXPECT_EQ(again->prompt, parse(line)->prompt);
+    EXPECT_EQ(again->lr, parse(line)->lr);
+    EXPECT_EQ(again->topology, parse(line)->topology);
+  }
+}
+
+TEST(GptOptions, SaysInOneLineWhatIsWrong) {
+  const std::vector<std::pair<std::vector<std::string>, const char*>> cases{
+      {{}, "--data is missing"},
+      {{"a", "--nonsense"}, "--nonsense"},
+      {{"a", "--offload", "maybe"}, "--offload"},
+      {{"a", "--preset", "huge"}, "--preset is \"huge\"; it must be one of tiny, demo"},
+      {{"a", "--heads", "3"}, "--heads is 3 and --width 256"},
+      {{"a", "--layers", "0"}, "--layers is 0; it must be from 1"},
+      {{"a", "--context", "1"}, "--context is 1"},
+      {{"a", "--batch", "x"}, "--batch"},
+      {{"a", "--steps", "0"}, "--steps is 0"},
+      {{"a", "--accumulation", "0"}, "--accumulation is 0"},
+      {{"a", "--vocab", "300"}, "--vocab is 300, but bytes are 256"},
+      {{"a", "--tokens", "uint16", "--vocab", "70000"}, "--vocab is 70000"},
+      {{"a", "--lr", "nan"}, "--lr is nan"},
+      {{"a", "--lr", "-1"}, "--lr is -1"},
+      {{"a", "--temperature", "0"}, "--temperature is 0"},
+      {{"a", "--warmup", "20", "--steps", "10"}, "--warmup is 20; it must be from 0 to 10"},
+      {{"a", "--device-memory", "12MB"}, "\"12MB\" is not a size"},
+      {{"a", "--tokens", "uint16", "--prompt", "x"}, "--prompt is text"},
+  };
+  for (const auto& [arguments, part] : cases) {
+    const std::string error = error_of(arguments);
+    EXPECT_NE(error.find(part), std::string::npos) << error << " / " << part;
+    EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  }
+}
+
+TEST(GptOptions, HelpHasExamples) {
+  testing::internal::CaptureStdout();
+  EXPECT_FALSE(parse({"--help"}));
+  const std::string help = testing::internal::GetCapturedStdout();
+  for (const char* part : {"Examples:", "--fit", "--grad-buffers", "--checkpointing", "13b"}) {
+    EXPECT_NE(help.find(part), std::string::npos) << part;
+  }
+}
+
+TEST(Presets, GrowAndTheirHeadsDivideTheirWidth) {
+  std::size_t before = 0;
+  for (const Preset& preset : presets()) {
+    EXPECT_EQ(preset.shape.width % preset.shape.heads, 0u) << preset.name;
+    const std::size_t size = preset.shape.layers * preset.shape.width * preset.shape.width;
+    EXPECT_GT(size, before) << preset.name;
+    before = size;
+    EXPECT_EQ(find_preset(preset.name), &preset);
+  }
+  EXPECT_EQ(find_preset("none"), nullptr);
+}
+
+}  // namespace
+}  // namespace gpt

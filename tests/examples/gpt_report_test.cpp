@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The learning rate, the lines that are shown and logged, and when a loss counts as diverged.
+#include "report.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "progress.hpp"
+#include "schedule.hpp"
+
+namespace gpt {
+namespace {
+
+TEST(LearningRate, RisesThenFallsAlongACosine) {
+  const LearningRate rate{.peak = 2.0, .least = 0.5, .warmup = 10, .steps = 110};
+  EXPECT_DOUBLE_EQ(rate.at(1), 0.2);
+  EXPECT_DOUBLE_EQ(rate.at(5), 1.0);
+  EXPECT_DOUBLE_EQ(rate.at(10), 2.0);
+  EXPECT_NEAR(rate.at(60), 1.25, 1e-12);
+  EXPECT_DOUBLE_EQ(rate.at(110), 0.5);
+  EXPECT_DOUBLE_EQ(rate.at(200), 0.5);
+  for (std::uint64_t step = 11; step < 110; ++step) EXPECT_GT(rate.at(step), rate.at(step + 1));
+}
+
+TEST(LearningRate, WithoutWarmUpStartsAtThePeakAndMayEndThere) {
+  EXPECT_NEAR((LearningRate{.peak = 1.0, .least = 0.0, .warmup = 0, .steps = 100}).at(1), 1.0,
+              0.001);
+  EXPECT_DOUBLE_EQ((LearningRate{.peak = 1.0, .least = 0.0, .warmup = 5, .steps = 5}).at(5), 1.0);
+}
+
+StepReport some_report() {
+  StepReport report;
+  report.result.step = 7;
+  report.result.outcome = outboard::StepOutcome::applied;
+  report.result.grad_norm = 0.5;
+  report.result.loss_scale = 65536;
+  report.loss = 0.1 + 0.2;
+  report.lr = 1e-3;
+  report.ms = 200.0;
+  report.tokens = 1000;
+  report.split = TimeSplit{60, 90, 5, 10, 30, 5};
+  report.eta_s = 187.0;
+  return report;
+}
+
+TEST(GptReport, StepLineHasTheNumbersAndTheLargestExposedPart) {
+  const std::string line = step_line(some_report());
+  for (const char* part :
+       {"7", "0.3000", "0.5000", "1.00e-03", "65536", "200.0", "5000", "50.0", "gate", "3:07"}) {
+    EXPECT_NE(line.find(part), std::string::npos) << part << " in " << line;
+  }
+  StepReport skipped = some_report();
+  skipped.result.outcome = outboard::StepOutcome::skipped;
+  skipped.result.non_finite = outboard::NonFinite{.parameter = {}, .name = "block3.attention"};
+  EXPECT_NE(step_line(skipped).find("skipped, non-finite: block3.attention"), std::string::npos);
+}
+
+TEST(GptReport, JsonHoldsTheExactBitsAndTheSplit) {
+  StepReport report = some_report();
+  report.result.grad_norm = std::nan("");
+  report.digest = 0x1234;
+  const auto json = nlohmann::json::parse(json_line(report));
+  EXPECT_EQ(std::strtod(json["loss_bits"].get<std::string>().c_str(), nullptr), 0.1 + 0.2);
+  EXPECT_TRUE(json["grad_norm"].is_null());
+  EXPECT_EQ(json["digest"], "0000000000001234");
+  EXPECT_EQ(json["split_ms"]["wait_gradients"], 10.0);
+  double sum = 0.0;
+  for (const auto& part : json["split_ms"]) sum += part.get<double>();
+  EXPECT_EQ(sum, json["ms"]);
+  EXPECT_FALSE(json.contains("held_out"));
+}
+
+TEST(GptReport, TimesAreShort) {
+  EXPECT_EQ(show_time(0.0), "0:00");
+  EXPECT_EQ(show_time(59.6), "1:00");
+  EXPECT_EQ(show_time(3600.0 + 120.0 + 3.0), "1:02:03");
+  EXPECT_EQ(show_time(-5.0), "0:00");
+}
+
+TEST(Progress, OnATerminalALineIsWrittenOverUntilItIsKept) {
+  std::ostringstream out;
+  Progress progress(out, 8);
+  progress.step("first line, too long", false);
+  progress.step("second", false);
+  progress.step("a kept line is whole", true);
+  progress.step("live", false);
+  progress.note("note");
+  EXPECT_EQ(out.str(), "first l\r\x1b[Ksecond\r\x1b[Ka kept line is whole\nlive\nnote\n");
+}
+
+TEST(Progress, ElsewhereOnlyKeptLinesAndNoControlCharacters) {
+  std::ostringstream out;
+  Progress progress(out, 0);
+  progress.step("1", false);
+  progress.step("2", true);
+  progress.note("note");
+  progress.finish();
+  EXPECT_EQ(out.str(), "2\nnote\n");
+}
+
+}  // namespace
+}  // namespace gpt
