@@ -148,7 +148,7 @@ class TinyTrainer {
     const std::uint64_t step = steps_;
     if (step >= options_.max_steps) throw std::logic_error("raise TinyOptions::max_steps");
     if (writer_ != reader_) gpu_.wait_event(reader_, backward_done_);
-    for (std::uint32_t i = 0; i < ids_.size(); ++i) {
+    for (std::uint32_t i = 0; i < count(); ++i) {
       if (options_.wait) engine().wait(ids_[i], reader_);
       launch_forward(i, step);
     }
@@ -157,7 +157,7 @@ class TinyTrainer {
     gpu_.wait_event(writer_, forward_done_);
   }
   void backward() {
-    for (auto i = static_cast<std::uint32_t>(ids_.size()); i-- > 0;) {
+    for (auto i = static_cast<std::uint32_t>(count()); i-- > 0;) {
       if (options_.has_gradient && !options_.has_gradient(steps_, i)) continue;
       give_gradient(i);
     }
@@ -168,7 +168,7 @@ class TinyTrainer {
     if (scale_known_for_ != steps_) scales_[steps_] = engine().loss_scale();
     scale_known_for_ = steps_;
     void* const buffer = claim_buffer(i);
-    buffers_[steps_ * ids_.size() + i] = buffer;
+    buffers_[steps_ * count() + i] = buffer;
     launch_backward(i, steps_);
     engine().gradient_ready(ids_[i], buffer, writer_);
     given_[i] = true;
@@ -304,14 +304,14 @@ class TinyTrainer {
         sum += static_cast<double>(half_to_float(half));
       }
     }
-    losses_[step * ids_.size() + i] = sum;
+    losses_[step * count() + i] = sum;
   }
   void write(sim::KernelView& view, std::uint64_t at) {
     const auto i = static_cast<std::uint32_t>(at);
     const std::uint64_t step = at >> 32;
     if (elems(i) == 0) return;
     const auto weights = view.as<const std::uint16_t>(weight(i), elems(i));
-    const auto gradient = view.as<std::uint16_t>(buffers_[step * ids_.size() + i], elems(i));
+    const auto gradient = view.as<std::uint16_t>(buffers_[step * count() + i], elems(i));
     const auto scale = static_cast<float>(scales_[step]);
     for (std::size_t e = 0; e < gradient.size(); ++e) {
       const GradientPoint point{step, i, e, half_to_float(weights[e])};
@@ -321,12 +321,14 @@ class TinyTrainer {
       if (bad.step == step && bad.parameter == i) gradient[bad.element] = bad.bits;
     }
   }
+  // Kernels of an engine before may still run while start() makes the next one's ids.
+  [[nodiscard]] std::size_t count() const { return options_.parameters.size(); }
   [[nodiscard]] std::size_t elems(std::uint32_t i) const {
     return static_cast<std::size_t>(options_.parameters[i].elems);
   }
   [[nodiscard]] double sum_losses(std::uint64_t step) const {
     double sum = 0.0;
-    for (std::size_t i = 0; i < ids_.size(); ++i) sum += losses_[step * ids_.size() + i];
+    for (std::size_t i = 0; i < count(); ++i) sum += losses_[step * count() + i];
     return sum;
   }
 
