@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <iostream>
 #include <numeric>
 #include <string_view>
@@ -15,12 +14,10 @@
 namespace gpt {
 namespace {
 
-using example::print;
 using outboard::Error;
 
 // In virtual time a kernel is charged as on a device of this speed, about that of one core here.
 constexpr double kVirtualFlops = 5e10;
-constexpr double kMeanSteps = 20.0;  // over which a loss is judged
 
 outboard::sim::Options device_options(const Options& options) {
   outboard::sim::Options device;
@@ -40,6 +37,7 @@ outboard::Config engine_config(const Options& options) {
   outboard::Config config;
   config.max_grad_norm = options.max_grad_norm;
   config.accumulation = options.accumulation;
+  if (options.accumulation > 1) config.accumulate = outboard::Accumulate::host;
   config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
   config.placement =
       options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
@@ -66,24 +64,6 @@ double order2_loss(const Tokens& tokens, const std::vector<Token>& rows, const G
 }
 
 }  // namespace
-
-LossWatch::LossWatch(std::size_t vocab)
-    : blind_(std::log(static_cast<double>(vocab))), mean_(blind_) {}
-
-void LossWatch::check(std::uint64_t step, double loss, double lr) {
-  const std::string at = " at step " + std::to_string(step) + ", learning rate " + print("%g", lr);
-  const char* const remedy = "; lower --lr, raise --warmup or lower --max-grad-norm";
-  if (!std::isfinite(loss)) {
-    throw Diverged("training diverged: the loss is " + print("%g", loss) + at +
-                   ", the last finite one was " + print("%.4f", last_finite_) + remedy);
-  }
-  last_finite_ = loss;
-  mean_ += (loss - mean_) / kMeanSteps;
-  if (mean_ > blind_ + 1.0) {
-    throw Diverged("training diverged: the loss is " + print("%.4f", loss) + at +
-                   ", and guessing blindly gives " + print("%.4f", blind_) + remedy);
-  }
-}
 
 Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out)
     : options_(options),

@@ -6,10 +6,9 @@
 #include <cstdint>
 #include <fstream>
 #include <iosfwd>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
+#include "loss_watch.hpp"
 #include "model.hpp"
 #include "options.hpp"
 #include "outboard/outboard.hpp"
@@ -20,25 +19,6 @@
 #include "tokens.hpp"
 
 namespace gpt {
-
-/// The loss left the range in which training makes sense: which step, which loss, what to do.
-class Diverged : public std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
-
-/// Finds out that a loss will not come back.
-class LossWatch {
- public:
-  /// `vocab` tokens: guessing blindly has a loss of ln(vocab).
-  explicit LossWatch(std::size_t vocab);
-  /// @throws Diverged if the loss is not finite, or if a mean over the last steps is more than 1
-  /// nat above blind guessing.
-  void check(std::uint64_t step, double loss, double lr);
-
- private:
-  double blind_, mean_;
-  double last_finite_ = 0.0;
-};
 
 /// Owns the device, the model on it and the engine. One thread.
 class Trainer {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "loss_watch.hpp"
 #include "progress.hpp"
 #include "schedule.hpp"
 
@@ -29,6 +30,37 @@ TEST(LearningRate, WithoutWarmUpStartsAtThePeakAndMayEndThere) {
   EXPECT_NEAR((LearningRate{.peak = 1.0, .least = 0.0, .warmup = 0, .steps = 100}).at(1), 1.0,
               0.001);
   EXPECT_DOUBLE_EQ((LearningRate{.peak = 1.0, .least = 0.0, .warmup = 5, .steps = 5}).at(5), 1.0);
+}
+
+std::string complaint(LossWatch& watch, std::uint64_t step, double loss) {
+  try {
+    watch.check(step, loss, 0.01);
+  } catch (const Diverged& diverged) {
+    return diverged.what();
+  }
+  return "";
+}
+
+TEST(LossWatch, NamesTheStepTheLossAndTheLastGoodOne) {
+  LossWatch watch(256);
+  EXPECT_EQ(complaint(watch, 1, 5.5), "");
+  const std::string nan = complaint(watch, 2, std::nan(""));
+  for (const char* part : {"nan", "at step 2", "0.01", "5.5000", "lower --lr"}) {
+    EXPECT_NE(nan.find(part), std::string::npos) << nan;
+  }
+  EXPECT_NE(complaint(watch, 3, HUGE_VAL), "");
+}
+
+TEST(LossWatch, LetsASpikePassButNotALossThatStays) {
+  LossWatch watch(256);
+  for (std::uint64_t step = 1; step <= 50; ++step) {
+    ASSERT_EQ(complaint(watch, step, step == 20 ? 20.0 : 4.0), "") << step;
+  }
+  std::string text;
+  std::uint64_t steps = 0;
+  while (text.empty() && steps < 100) text = complaint(watch, ++steps, 8.0);
+  EXPECT_NE(text.find("the loss is 8.0000"), std::string::npos) << text;
+  EXPECT_GT(steps, 5u);
 }
 
 StepReport some_report() {

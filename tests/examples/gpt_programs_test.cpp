@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The GPT example as its users run it: what it prints, how it fails, how it stops.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "process.hpp"
+#include "text_support.hpp"
+
+namespace gpt {
+namespace {
+
+namespace fs = std::filesystem;
+using text::test::Finished;
+
+class GptPrograms : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / ("outboard_gpt_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    write("text.txt", text::test::made_up_text(60000, 1));
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string write(const std::string& name, std::string_view content) {
+    const fs::path path = folder_ / name;
+    std::ofstream(path, std::ios::binary) << content;
+    return path.string();
+  }
+  [[nodiscard]] std::string path(const std::string& name) const {
+    return (folder_ / name).string();
+  }
+  static Finished run(std::vector<std::string> arguments, std::string interrupt = "") {
+    arguments.insert(arguments.begin(), OUTBOARD_GPT_PROGRAM);
+    return text::test::run({std::move(arguments), {}, std::move(interrupt)});
+  }
+  /// A tiny model on the made-up text; `more` comes last.
+  [[nodiscard]] Finished train(const std::vector<std::string>& more,
+                               std::string interrupt = "") const {
+    std::vector<std::string> arguments{path("text.txt"),
+                                       "--preset",
+                                       "tiny",
+                                       "--width",
+                                       "32",
+                                       "--context",
+                                       "32",
+                                       "--batch",
+                                       "4",
+                                       "--eval-tokens",
+                                       "1024",
+                                       "--device-memory",
+                                       "1MiB",
+                                       "--sample-tokens",
+                                       "20",
+                                       "--kernel-threads",
+                                       "1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run(arguments, std::move(interrupt));
+  }
+  static bool has(const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  }
+  /// One line on standard error that has all the parts, and an exit code that is not 0.
+  static void expect_refused(const Finished& finished, const std::vector<std::string>& parts) {
+    EXPECT_TRUE(finished.exit_code == 1 || finished.exit_code == 2) << finished.exit_code;
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+    EXPECT_EQ(finished.err.rfind("outboard_gpt: ", 0), 0u) << finished.err;
+    for (const std::string& part : parts) EXPECT_TRUE(has(finished.err, part)) << finished.err;
+  }
+  fs::path folder_;
+};
+
+TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
+  const Finished finished =
+      train({"--steps", "60", "--lr", "0.005", "--eval-every", "20", "--log", path("log.jsonl")});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_EQ(finished.err, "");
+  for (const char* part : {"outboard_gpt --data", "weights, FP16", "could hold activations",
+                           "engine memory", "held out:", "order-2", "where a step's time goes",
+                           "device memory: peak", "state digest:", "sample, after:"}) {
+    EXPECT_TRUE(has(finished.out, part)) << part << "\n" << finished.out;
+  }
+  EXPECT_FALSE(has(finished.out, "\x1b")) << "no control characters off a terminal";
+  std::ifstream log(path("log.jsonl"));
+  std::vector<nlohmann::json> steps;
+  for (std::string line; std::getline(log, line);) steps.push_back(nlohmann::json::parse(line));
+  ASSERT_EQ(steps.size(), 60u);
+  EXPECT_NEAR(steps[0]["loss"].get<double>(), std::log(256.0), 0.5);
+  EXPECT_LT(steps[59]["held_out"].get<double>(), steps[19]["held_out"].get<double>());
+  EXPECT_LT(steps[59]["held_out"].get<double>(), 3.0);
+  for (const auto& step : steps) {
+    double sum = 0.0;
+    for (const auto& part : step["split_ms"]) sum += part.get<double>();
+    EXPECT_NEAR(sum, step["ms"].get<double>(), 0.5 + 0.02 * sum);
+  }
+}
+
+TEST_F(GptPrograms, InterruptEndsAfterTheStepWithTheSummaryAndTheSample) {
+  const Finished finished = train({"--steps", "1000000", "--print-every", "1"}, "\n      3 ");
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  for (const char* part : {"held out:", "where a step's time goes", "sample, after:"}) {
+    EXPECT_TRUE(has(finished.out, part)) << part << "\n" << finished.out;
+  }
+}
+
+TEST_F(GptPrograms, WritesAfterAPrompt) {
+  const Finished finished = train({"--steps", "1", "--prompt", "the engine"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(has(finished.out, "sample, after: the engine\n")) << finished.out;
+}
+
+TEST_F(GptPrograms, TrainsOnNumbers) {
+  std::string numbers;
+  for (std::size_t i = 0; i < 50000; ++i) {
+    numbers += static_cast<char>(i * i % 251);
+    numbers += static_cast<char>(i % 2);
+  }
+  const std::string file = write("train.bin", numbers);
+  const Finished finished = run({file, "--tokens", "uint16", "--vocab", "512", "--preset", "tiny",
+                                 "--steps", "3", "--sample-tokens", "5", "--eval-tokens", "512"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(has(finished.out, "nats/token")) << finished.out;
+}
+
+TEST_F(GptPrograms, ADeviceThatIsTooSmallIsRefusedWithTheDifference) {
+  const std::vector<std::string> small{"--steps", "1", "--device-memory", "160KiB"};
+  EXPECT_EQ(train(small).exit_code, 0) << train(small).err;
+  for (const char* flag : {"--offload", "--checkpointing"}) {
+    std::vector<std::string> larger = small;
+    larger.insert(larger.end(), {flag, "off"});
+    expect_refused(train(larger), {"--device-memory is 0.16 MiB", "MiB too little",
+                                   "--checkpointing on it needs"});
+  }
+  expect_refused(train({"--device-memory", "64KiB"}),
+                 {"--device-memory is 0.06 MiB", "too little"});
+}
+
+TEST_F(GptPrograms, BadInputIsNamed) {
+  expect_refused(run({path("none")}), {"none does not exist"});
+  expect_refused(run({write("empty.txt", "")}), {"empty.txt is empty"});
+  expect_refused(run({write("short.txt", "hello")}), {"5 bytes", "40960"});
+  expect_refused(run({write("binary", std::string("\0\xFF", 2))}), {"binary is not UTF-8"});
+  expect_refused(run({}), {"--data is missing"});
+  expect_refused(train({"--nonsense"}), {"--nonsense"});
+  expect_refused(train({"--context", "50000"}), {"60000 bytes", "50000 needs 500010"});
+  expect_refused(train({"--log", path("no/such/folder")}), {"cannot write --log"});
+}
+
+TEST_F(GptPrograms, ADivergedLossEndsTheRunWithItsNumbers) {
+  const Finished finished = train({"--steps", "3000", "--lr", "100", "--min-lr", "100", "--warmup",
+                                   "0", "--max-grad-norm", "0"});
+  expect_refused(finished,
+                 {"training diverged: the loss is", "at step", "learning rate 100", "lower --lr"});
+}
+
+TEST_F(GptPrograms, FitNamesTheLargestPreset) {
+  const Finished finished = run({"--fit", "--device-memory", "24GiB", "--host-memory", "64GiB",
+                                 "--tokens", "uint16", "--batch", "1"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(has(finished.out, "largest that fits: 2.7b")) << finished.out;
+  expect_refused(run({"--fit", "--device-memory", "1KiB"}), {"no preset fits"});
+}
+
+}  // namespace
+}  // namespace gpt
