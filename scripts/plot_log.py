@@ -139,14 +139,14 @@ class Panel:
         left, right = self.x(x_range[0]), self.x(x_range[1])
         top, bottom = self.y(y_range[1]), self.y(y_range[0])
         self.elements.append(
-            f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left, 0.1):.1f}" '
+            f'<rect x="{left:.2f}" y="{top:.1f}" width="{max(right - left, 0.1):.2f}" '
             f'height="{bottom - top:.1f}" fill="{colour}"><title>{html.escape(words)}</title></rect>')
 
     def legend(self, entries):
-        """Colours and words, a row of at most three."""
+        """Colours and words, two in a row."""
         for i, (colour, words) in enumerate(entries):
-            x = MARGIN_LEFT + (i % 3) * 290
-            y = self.top + self.height + 52 + (i // 3) * 20
+            x = MARGIN_LEFT + (i % 2) * 430
+            y = self.top + self.height + 52 + (i // 2) * 20
             self.elements.append(
                 f'<rect x="{x}" y="{y - 10}" width="12" height="12" fill="{colour}"/>')
             self.text(x + 18, y, words)
@@ -208,11 +208,11 @@ def time_panel(steps, top):
 def draw(logs):
     """The whole drawing as one SVG element."""
     loss = loss_panel(logs, 60)
-    legend_rows = math.ceil((len(logs) + 1) / 3)
+    legend_rows = math.ceil((len(logs) + 1) / 2)
     time = time_panel(logs[0][1], 60 + 300 + 110 + 20 * legend_rows)
-    height = time.top + time.height + 110
+    height = time.top + time.height + 120
     style = ("text{font:13px system-ui,sans-serif;fill:#222}.title{font-weight:600}"
-             ".grid{stroke:#e3e3e3}.axis{stroke:#444}")
+             ".grid{stroke:#e3e3e3}.axis{stroke:#444}rect{shape-rendering:crispEdges}")
     elements = "\n".join(loss.elements + time.elements)
     return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
             f'width="{WIDTH}" height="{height}"><style>{style}</style>\n'
