@@ -31,10 +31,11 @@ struct NonFinite {
 
 struct StepResult {
   StepOutcome outcome = StepOutcome::empty;
-  std::uint64_t step = 0;   ///< calls of step() so far, this one included
-  double grad_norm = 0.0;   ///< global L2 norm, unscaled, before clipping; NaN or Inf if skipped
-  double clip = 1.0;        ///< factor in (0, 1] that clipping applied
-  double loss_scale = 1.0;  ///< the one these gradients were made with
+  std::uint64_t step = 0;  ///< calls of step() so far, this one included
+  double grad_norm =
+      0.0;            ///< global L2 norm, unscaled, before clipping; if skipped NaN, Inf or >= 2^63
+  double clip = 1.0;  ///< factor in (0, 1] that clipping applied
+  double loss_scale = 1.0;       ///< the one these gradients were made with
   double next_loss_scale = 1.0;  ///< the one for the next backward
   std::optional<NonFinite> non_finite;
 
@@ -56,8 +57,8 @@ struct StepStats {
   std::uint64_t weight_overflows = 0;   ///< finite masters that became Inf as 16-bit weights
   double gate_wait_us = 0.0;            ///< step() waiting for the gradients' scalars
   double drain_wait_us = 0.0;           ///< step() waiting for the step before
-  double refresh_wait_us = 0.0;         ///< wait() and wait_gradient_taken() blocking the caller
-  double update_busy_us = 0.0;          ///< node-time spent in update kernels, summed over nodes
+  double refresh_wait_us = 0.0;  ///< wait(), gradient_ready(), wait_gradient_taken() blocking
+  double update_busy_us = 0.0;   ///< nodes busy with updates, ring and sums; nodes added up
 };
 
 enum class MemoryPlace : std::uint8_t { host_pinned, host_pageable, device };
@@ -70,7 +71,7 @@ struct LedgerEntry {
   const void* address = nullptr;  ///< start of the range; device addresses are not dereferenceable
 };
 
-/// Every byte the engine holds, by purpose; a value to print or to sum.
+/// Every byte of state and staging that the engine holds, by purpose; a value to print or to sum.
 struct OUTBOARD_API MemoryLedger {
   std::vector<LedgerEntry> entries;
   std::uint64_t trainable_elems = 0;

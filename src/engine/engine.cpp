@@ -3,8 +3,10 @@
 // the order in which it depends on each other.
 #include "outboard/engine.hpp"
 
-#include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <vector>
 
 #include "exec/executor.hpp"
@@ -81,15 +83,19 @@ class Engine::Impl {
   ParameterId add_parameter(const ParameterSpec& spec) {
     require_before_commit("add_parameter() of '" + spec.name + "'");
     check(spec);
-    if (const auto tied = find_tied(spec)) return *tied;
+    const auto tied = find_tied(spec);
+    names_.insert(spec.name);
+    if (tied) return *tied;
     pipeline::ParameterInput input;
     input.name = spec.name;
     input.weight = spec.data;
     input.elems = spec.elems;
     input.group = spec.group.value;
     input.master = spec.master;
+    const auto index = static_cast<std::uint32_t>(parameters_.size());
+    if (spec.elems > 0) by_address_[reinterpret_cast<std::uintptr_t>(spec.data)] = index;
     parameters_.push_back(std::move(input));
-    return ParameterId{static_cast<std::uint32_t>(parameters_.size() - 1)};
+    return ParameterId{index};
   }
 
   void commit() {
@@ -163,9 +169,8 @@ class Engine::Impl {
   }
 
   void check(const ParameterSpec& spec) const {
-    const auto same_name = [&](const auto& other) { return other.name == spec.name; };
     if (spec.name.empty()) refuse(spec.name, "needs a name");
-    if (std::ranges::any_of(parameters_, same_name)) refuse(spec.name, "is registered already");
+    if (names_.contains(spec.name)) refuse(spec.name, "is registered already");
     if (spec.dtype != DType::f16) {
       refuse(spec.name,
              std::string("is ") + dtype_name(spec.dtype) + "; this release has DType::f16 only",
@@ -194,26 +199,49 @@ class Engine::Impl {
 
   /// A second name for the same weight; a partial overlap is refused.
   [[nodiscard]] std::optional<ParameterId> find_tied(const ParameterSpec& spec) const {
+    if (spec.elems == 0) return std::nullopt;
     const auto begin = reinterpret_cast<std::uintptr_t>(spec.data);
-    for (std::uint32_t i = 0; i < parameters_.size() && spec.elems > 0; ++i) {
-      const auto other = reinterpret_cast<std::uintptr_t>(parameters_[i].weight);
-      if (begin == other && spec.elems == parameters_[i].elems) return ParameterId{i};
-      if (begin < other + parameters_[i].elems * 2 && other < begin + spec.elems * 2) {
-        throw Error(ErrorCode::invalid_argument,
-                    "add_parameter(): parameter '" + spec.name + "' overlaps '" +
-                        parameters_[i].name +
-                        "' in part; only the very same weight can have a second name");
-      }
+    auto next = by_address_.lower_bound(begin);
+    if (next != by_address_.end() && next->first < begin + spec.elems * 2) {
+      const pipeline::ParameterInput& other = parameters_[next->second];
+      if (next->first != begin || other.elems != spec.elems) refuse_overlap(spec, other);
+      require_same_settings(spec, other);
+      return ParameterId{next->second};
     }
+    if (next == by_address_.begin()) return std::nullopt;
+    --next;
+    const pipeline::ParameterInput& other = parameters_[next->second];
+    if (begin < next->first + other.elems * 2) refuse_overlap(spec, other);
     return std::nullopt;
+  }
+
+  [[noreturn]] static void refuse_overlap(const ParameterSpec& spec,
+                                          const pipeline::ParameterInput& other) {
+    refuse(spec.name, "overlaps '" + other.name +
+                          "' in part; only the very same weight can have a second name");
+  }
+  static void require_same_settings(const ParameterSpec& spec,
+                                    const pipeline::ParameterInput& other) {
+    if (spec.group.value != other.group) {
+      refuse(spec.name, "is the weight of '" + other.name +
+                            "' but names another group; a weight is updated once, by one group");
+    }
+    if (!spec.master.empty()) {
+      refuse(spec.name, "is the weight of '" + other.name +
+                            "' and brings a `master` of its own; give it with the first name");
+    }
+  }
+
+  void log_lines(LogLevel level, const std::string& text) const {
+    std::istringstream lines(text);
+    for (std::string line; std::getline(lines, line);) config_.log(level, line);
   }
 
   void log_start() const {
     if (!config_.log) return;
-    config_.log(LogLevel::info, describe());
-    if (const std::string problem = simd::environment_problem(); !problem.empty()) {
-      config_.log(LogLevel::warning, problem);
-    }
+    log_lines(LogLevel::info, describe());
+    log_lines(LogLevel::warning, executor_->notes());
+    log_lines(LogLevel::warning, simd::environment_problem());
   }
 
   Device device_;
@@ -222,6 +250,8 @@ class Engine::Impl {
   topology::ThreadChoice threads_;
   std::vector<AdamW> groups_;
   std::vector<pipeline::ParameterInput> parameters_;
+  std::set<std::string> names_;  ///< second names of tied weights too
+  std::map<std::uintptr_t, std::uint32_t> by_address_;
   std::unique_ptr<exec::Executor> executor_;
   std::unique_ptr<pipeline::Pipeline> pipeline_;
 };

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Checks of every setting a user can hand in, each named with its value and what is allowed.
+#include <cfloat>
 #include <cmath>
 #include <string>
 
@@ -15,9 +16,13 @@ void require(bool holds, const char* field, double value, const char* allowed) {
               std::string(field) + " is " + std::to_string(value) + "; allowed: " + allowed);
 }
 
+constexpr double kLargestFloat = FLT_MAX;
+
+/// From 2^-100 to 2^100: its inverse is a float far from both ends.
 bool is_power_of_two(double value) {
+  if (!(value >= 0x1p-100 && value <= 0x1p100)) return false;
   int exponent = 0;
-  return std::isfinite(value) && value > 0.0 && std::frexp(value, &exponent) == 0.5;
+  return std::frexp(value, &exponent) == 0.5;
 }
 
 }  // namespace
@@ -29,15 +34,22 @@ void AdamW::validate() const {
   // Below 1e-15 the flushed exp_avg_sq would be divided by almost nothing.
   require(std::isfinite(eps) && eps >= 1e-15, "AdamW::eps * 1e15", eps * 1e15,
           "eps finite and at least 1e-15");
+  require(lr / (1.0 - beta1) <= kLargestFloat, "AdamW::lr", lr,
+          "lr / (1 - beta1) at most 3.4e38, the largest float");
+  require(eps <= kLargestFloat, "AdamW::eps", eps, "at most 3.4e38, the largest float");
   require(std::isfinite(weight_decay) && weight_decay >= 0.0, "AdamW::weight_decay", weight_decay,
           "finite and at least 0");
+  require(lr * weight_decay <= kLargestFloat, "AdamW::weight_decay", weight_decay,
+          "lr * weight_decay at most 3.4e38, the largest float");
 }
 
 void LossScaling::validate() const {
   require(is_power_of_two(initial_scale), "LossScaling::initial_scale", initial_scale,
-          "a power of two");
-  require(is_power_of_two(min_scale), "LossScaling::min_scale", min_scale, "a power of two");
-  require(is_power_of_two(max_scale), "LossScaling::max_scale", max_scale, "a power of two");
+          "a power of two from 2^-100 to 2^100");
+  require(is_power_of_two(min_scale), "LossScaling::min_scale", min_scale,
+          "a power of two from 2^-100 to 2^100");
+  require(is_power_of_two(max_scale), "LossScaling::max_scale", max_scale,
+          "a power of two from 2^-100 to 2^100");
   require(min_scale <= initial_scale, "LossScaling::min_scale", min_scale,
           "at most LossScaling::initial_scale");
   require(max_scale >= initial_scale, "LossScaling::max_scale", max_scale,

@@ -160,7 +160,8 @@ void BounceRing::drained(void* self, std::uint64_t buffer) noexcept {
   const std::lock_guard lock(ring.flow_.mutex);
   const std::uint32_t segment = ring.buffers_[buffer]->index;
   const std::uint64_t elems = ring.flow_.layout.segments[segment].elems;
-  if (ring.flow_.sums == nullptr) ring.flow_.stats.bounce_bytes += elems * 2;
+  const bool moved = ring.flow_.sums == nullptr && !ring.buffers_[buffer]->dropped.load();
+  if (moved) ring.flow_.stats.bounce_bytes += elems * 2;
   ring.flow_.segments[segment].in_ring = false;
   ring.flow_.gradients_landing -= 1;
   ring.release(static_cast<std::uint32_t>(buffer));

@@ -46,8 +46,10 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
     create_memory(machine);
     create_streams_and_events();
     create_stages();
+    report_bindings();
     report_staging();
     load(parameters);
+    deliver_warnings();
   } catch (...) {
     wait_for_work_in_flight();
     release();
@@ -82,8 +84,8 @@ void Pipeline::create_tables(const topology::Machine& machine,
   flow_.buckets.resize(flow_.layout.buckets.size());
   flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(parameters.size());
   reported_overflows_.assign(parameters.size(), 0);
-  // Updates, and for the ring one drain or fill of each buffer.
-  flow_.executor.reserve(flow_.buckets.size() + 64);
+  // An update of each bucket or a norm of each segment, and a task for each buffer of the ring.
+  flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64);
 }
 
 void Pipeline::create_memory(const topology::Machine& machine) {
@@ -147,8 +149,10 @@ void Pipeline::create_stages() {
   gate_.emplace(flow_,
                 GateSettings{config_.max_grad_norm, config_.accumulation, config_.loss_scaling},
                 device_scalars_, host.first(gate_bytes), resident_.has_value());
-  whole_state_.emplace(flow_, resident_ ? &*resident_ : nullptr, device_sum,
-                       host.subspan(digest_offset(count), sizeof(std::uint64_t)));
+  whole_state_.emplace(
+      flow_, resident_ ? &*resident_ : nullptr,
+      WholeState::Scalars{device_scalars_, host, device_sum,
+                          host.subspan(digest_offset(count), sizeof(std::uint64_t))});
   weight_in_.emplace(flow_);
   update_.emplace(flow_, static_cast<UpdateListener&>(*this));
   gradient_out_.emplace(flow_, device_scalars_, *update_);
@@ -167,9 +171,26 @@ void Pipeline::load(std::span<const ParameterInput> parameters) {
   flow_.backend.fill_zero(flow_.up, counts, scalar_bytes(flow_.parameters.size()));
   whole_state_->load(lock, masters);
   flow_.stats = {};
+  busy_before_ns_ = busy_ns();
+}
+
+/// Once for all arenas: what refuses one binding refuses the others.
+void Pipeline::report_bindings() {
+  for (const auto& info : flow_.state.arenas()) {
+    if (info.arena.binding_note().empty()) continue;
+    warn("memory binding: " + info.arena.binding_note() +
+         "; pages lie where they are first touched, which is on their node as long as its workers "
+         "are bound");
+    return;
+  }
 }
 
 void Pipeline::report_staging() {
+  if (!host_scalars_.pinned()) {
+    warn(
+        "pinned host memory: the device refuses to pin the gate's scalars; each step() waits for a "
+        "slower copy. Raise the limit on locked memory (ulimit -l)");
+  }
   if (resident_ || all_slots_direct()) return;
   const std::string wanted = std::to_string(staging_.wanted_bytes());
   const std::string obtained = std::to_string(staging_.pinned_bytes());
@@ -199,6 +220,7 @@ void Pipeline::release() noexcept {
     for (const NativeStream stream : {flow_.norm, flow_.down, flow_.up}) {
       if (stream != NativeStream{}) backend.destroy_stream(stream);
     }
+    wait_for_work_in_flight();  // tasks that a lost device's last callbacks have posted
   }
   whole_state_.reset();
   ring_.reset();
@@ -229,10 +251,16 @@ void Pipeline::release() noexcept {
 StepStats Pipeline::stats() {
   const std::lock_guard lock(flow_.mutex);
   StepStats stats = flow_.stats;
-  for (std::uint32_t node = 0; node < flow_.executor.nodes(); ++node) {
-    stats.update_busy_us += static_cast<double>(flow_.executor.busy_ns(node)) * 1e-3;
-  }
+  stats.update_busy_us = static_cast<double>(busy_ns() - busy_before_ns_) * 1e-3;
   return stats;
+}
+
+std::int64_t Pipeline::busy_ns() const {
+  std::int64_t sum = 0;
+  for (std::uint32_t node = 0; node < flow_.executor.nodes(); ++node) {
+    sum += flow_.executor.busy_ns(node);
+  }
+  return sum;
 }
 
 MemoryLedger Pipeline::ledger() {

@@ -30,6 +30,11 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
 
 void GradientOut::queue_sum(const Parameter& parameter, std::uint32_t index) {
   flow_.backend.wait_event(flow_.norm, parameter.ready);
+  // The update of the step before may still read the sum. Updates run in order: the last covers
+  // all.
+  const std::uint32_t last = parameter.segments.first + parameter.segments.count - 1;
+  const std::uint32_t bucket = flow_.layout.segments[last].bucket;
+  flow_.backend.wait_event(flow_.norm, flow_.buckets[bucket].refreshed);
   flow_.backend.accumulate(flow_.norm, {parameter.gradient, resident_->sums(index), parameter.elems,
                                         parameter.micro_batches == 1});
   flow_.backend.record(parameter.reduced, flow_.norm);  // read: the buffer may be used again
@@ -83,9 +88,12 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
       lock, [&] { return parameter.unqueued_copies == 0; },
       "wait_gradient_taken(): a copy that waits for the bounce ring");
   flow_.backend.wait_event(stream, parameter.reduced);
-  // The copies of one parameter are queued in order on one stream: the last covers them all.
-  const std::uint32_t last = parameter.segments.first + parameter.segments.count - 1;
-  flow_.backend.wait_event(stream, flow_.segments[last].arrived);
+  // Direct copies are queued in order on one stream, so the last covers them all. In the ring one
+  // segment may overtake another.
+  const std::uint32_t end = parameter.segments.first + parameter.segments.count;
+  for (std::uint32_t i = ring_ == nullptr ? end - 1 : parameter.segments.first; i < end; ++i) {
+    flow_.backend.wait_event(stream, flow_.segments[i].arrived);
+  }
 }
 
 void GradientOut::drop() {

@@ -27,6 +27,12 @@ class Readers {
       reader.active = true;
       return;
     }
+    for (Reader& reader : readers_) {
+      if (reader.active) continue;  // of a stream not seen for a step: its place is free
+      backend_.record(reader.event, stream);
+      reader = {stream, reader.event, true};
+      return;
+    }
     readers_.push_back({stream, backend_.create_event(), false});
     try {
       backend_.record(readers_.back().event, stream);

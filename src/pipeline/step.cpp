@@ -15,6 +15,21 @@ std::string quoted(const Parameter& parameter) {
   return "parameter '" + parameter.name + "'";
 }
 
+/// Adds the time until it goes to the calls that may block the trainer. With the lock held.
+class BlockedTime {
+ public:
+  explicit BlockedTime(Flow& flow) : flow_(flow), start_ns_(flow.backend.now_ns()) {}
+  ~BlockedTime() {
+    flow_.stats.refresh_wait_us += static_cast<double>(flow_.backend.now_ns() - start_ns_) * 1e-3;
+  }
+  BlockedTime(const BlockedTime&) = delete;
+  BlockedTime& operator=(const BlockedTime&) = delete;
+
+ private:
+  Flow& flow_;
+  std::int64_t start_ns_;
+};
+
 bool is_device_trouble(ErrorCode code) {
   return code == ErrorCode::device_failure || code == ErrorCode::deadlock;
 }
@@ -23,6 +38,7 @@ bool is_device_trouble(ErrorCode code) {
 
 template <class Call>
 auto Pipeline::guarded(Call&& call) {
+  const Delivery delivery(*this);  // goes after the lock
   std::unique_lock lock(flow_.mutex);
   flow_.throw_if_broken();
   try {
@@ -46,6 +62,7 @@ void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream
     require_gradient_allowed(parameter, gradient);
     if (parameter.elems == 0) return;
     if (flow_.options.micro_batches > 0) {
+      const BlockedTime time(flow_);
       flow_.wait_until(
           lock, [&] { return parameter.unqueued_copies == 0; },
           "gradient_ready(): the micro-batch before, which waits for the ring");
@@ -88,6 +105,7 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     const Parameter& parameter = flow_.parameters[id.value];
     if (parameter.elems == 0) return;
+    const BlockedTime time(flow_);
     if (parameter.gradient == nullptr) {
       throw Error(ErrorCode::protocol_error,
                   "wait_gradient_taken(): no gradient was ever given for " + quoted(parameter) +
@@ -202,8 +220,7 @@ void Pipeline::wait_for_last_step(std::unique_lock<std::mutex>& lock) {
 }
 
 void Pipeline::skip(const StepResult& result) {
-  gradient_out_->drop();
-  readers_->forget();
+  gradient_out_->drop();  // the readers stay: the next upload is ordered behind them too
   flow_.stats.steps_skipped += 1;
   if (!config_.log || gate_->overflows_in_a_row() > 1) return;  // said once
   std::string cause = "the norm of the gradients is " + std::to_string(result.grad_norm);
@@ -318,9 +335,8 @@ void Pipeline::wait(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     Parameter& parameter = flow_.parameters[id.value];
     readers_->seen(stream);
-    const std::int64_t start = flow_.backend.now_ns();
+    const BlockedTime time(flow_);
     weight_in_->wait_refreshed(lock, id.value, stream);
-    flow_.stats.refresh_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
     parameter.refresh_unwaited = false;
   });
 }
@@ -400,8 +416,25 @@ void Pipeline::report_weight_overflows() {
   }
 }
 
-void Pipeline::warn(const std::string& text) const {
-  if (config_.log) config_.log(LogLevel::warning, text);
+void Pipeline::warn(std::string text) {
+  if (!config_.log) return;
+  warnings_.push_back(std::move(text));
+  any_warnings_.store(true);
+}
+
+void Pipeline::deliver_warnings() noexcept {
+  if (!any_warnings_.exchange(false)) return;
+  std::vector<std::string> warnings;
+  {
+    const std::lock_guard lock(flow_.mutex);
+    warnings.swap(warnings_);
+  }
+  for (const std::string& text : warnings) {
+    try {
+      config_.log(LogLevel::warning, text);
+    } catch (...) {  // a sink that fails must not fail the step
+    }
+  }
 }
 
 }  // namespace outboard::pipeline

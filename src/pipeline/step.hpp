@@ -3,6 +3,7 @@
 /// gradient_ready() to wait().
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -72,7 +73,9 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void create_stages();
   void load(std::span<const ParameterInput> parameters);
   [[nodiscard]] bool all_slots_direct() const;
+  void report_bindings();
   void report_staging();
+  [[nodiscard]] std::int64_t busy_ns() const;
   void wait_for_work_in_flight() noexcept;
   void release() noexcept;
 
@@ -91,7 +94,16 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void synchronize_uploads(std::unique_lock<std::mutex>& lock);
   void skip(const StepResult& result);
   void report_weight_overflows();
-  void warn(const std::string& text) const;
+  void warn(std::string text);
+  void deliver_warnings() noexcept;
+  /// Hands warnings to the sink when a public call ends, without the lock: a sink may call back.
+  struct Delivery {
+    explicit Delivery(Pipeline& owner) : pipeline(owner) {}
+    ~Delivery() { pipeline.deliver_warnings(); }
+    Delivery(const Delivery&) = delete;
+    Delivery& operator=(const Delivery&) = delete;
+    Pipeline& pipeline;
+  };
 
   void gradient_drained(std::uint32_t segment) noexcept override;
   void weight_queued(std::uint32_t bucket) noexcept override;
@@ -110,6 +122,9 @@ class Pipeline final : private BounceListener, private UpdateListener {
   bool streams_created_ = false;
   std::vector<std::uint64_t> reported_overflows_;
   std::uint64_t steps_ = 0;
+  std::int64_t busy_before_ns_ = 0;    // the nodes' time in commit()
+  std::vector<std::string> warnings_;  // not delivered yet; guarded by the flow's mutex
+  std::atomic<bool> any_warnings_{false};
 
   std::optional<Readers> readers_;
   std::optional<Resident> resident_;

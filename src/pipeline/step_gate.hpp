@@ -38,14 +38,13 @@ class StepGate {
     return scaler_.overflows_in_a_row();
   }
 
-  /// Waits for the scalars (the lock is released meanwhile) and fills in the result: norm, clip,
-  /// loss scales, the non-finite element. Applies the outcome to the loss scale.
-  /// @throws Error{numerics} when the loss scale gives up; the step is skipped then.
   struct Verdict {
     bool apply = false;
-    bool give_up = false;
+    bool give_up = false;  ///< the loss scale has overflowed too often: see give_up_error()
     double coeff = 1.0;
   };
+  /// Waits for the scalars (the lock is released meanwhile) and fills in the result: norm, clip,
+  /// loss scales, the non-finite element. Applies the outcome to the loss scale.
   /// With Accumulate::host and host placement the scalars come from the sums, which are complete.
   Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
   [[nodiscard]] Error give_up_error(const StepResult& result) const;

@@ -10,6 +10,7 @@
 #include "pipeline/host_sums.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
+#include "simd/reduce.hpp"
 
 namespace outboard::pipeline {
 namespace {
@@ -25,6 +26,14 @@ std::uint64_t mix(std::uint64_t value) noexcept {
 
 constexpr std::uint64_t kPartAlignElems = 64;
 
+[[noreturn]] void refuse_non_finite(const char* call, const std::string& name, const char* what,
+                                    std::uint64_t element, bool is_nan) {
+  throw Error(ErrorCode::invalid_argument,
+              std::string(call) + ": the " + what + " of parameter '" + name + "' is " +
+                  (is_nan ? "NaN" : "Inf") + " at element " + std::to_string(element) +
+                  "; nothing non-finite may enter the state, so give finite weights");
+}
+
 }  // namespace
 
 /// The part of one segment that one thread works on.
@@ -35,13 +44,8 @@ struct WholeState::Cut {
   std::span<std::uint16_t> slot;
 };
 
-WholeState::WholeState(Flow& flow, Resident* resident, void* device_sum,
-                       std::span<std::byte> host_sum)
-    : flow_(flow),
-      resident_(resident),
-      device_sum_(device_sum),
-      host_sum_(host_sum),
-      passed_(flow.backend.create_event()) {}
+WholeState::WholeState(Flow& flow, Resident* resident, const Scalars& scalars)
+    : flow_(flow), resident_(resident), scalars_(scalars), passed_(flow.backend.create_event()) {}
 
 WholeState::~WholeState() {
   flow_.backend.destroy_event(passed_);
@@ -50,6 +54,12 @@ WholeState::~WholeState() {
 void WholeState::load(std::unique_lock<std::mutex>& lock,
                       std::span<const std::span<const float>> masters) {
   masters_ = masters;
+  require_finite_masters();
+  std::vector<std::uint32_t> from_device;
+  for (std::uint32_t i = 0; i < masters.size(); ++i) {
+    if (masters[i].empty()) from_device.push_back(i);
+  }
+  require_finite_weights(lock, "commit()", from_device);
   if (resident_ != nullptr) {
     std::vector<std::vector<std::uint16_t>> halves;
     with_borrowed_memory(lock, [&] { load_resident(lock, halves); });
@@ -57,6 +67,35 @@ void WholeState::load(std::unique_lock<std::mutex>& lock,
     load_host(lock);
   }
   masters_ = {};
+}
+
+void WholeState::require_finite_masters() const {
+  for (std::uint32_t i = 0; i < masters_.size(); ++i) {
+    const simd::GradientReduction found = simd::reduce_gradient(masters_[i]);
+    if (found.non_finite == 0) continue;
+    refuse_non_finite("commit()", flow_.parameters[i].name, "`master`", found.first_non_finite,
+                      found.first_is_nan);
+  }
+}
+
+/// The norm kernel finds what is not finite in weights as well.
+void WholeState::require_finite_weights(std::unique_lock<std::mutex>& lock, const char* call,
+                                        std::span<const std::uint32_t> parameters) {
+  const auto host = scalars_.host.first(flow_.parameters.size() * sizeof(device::GradientScalars));
+  for (const std::uint32_t i : parameters) {
+    auto* scalars = static_cast<std::byte*>(scalars_.device) + i * sizeof(device::GradientScalars);
+    flow_.backend.reduce_gradient(flow_.up, flow_.parameters[i].weight, flow_.parameters[i].elems,
+                                  scalars);
+  }
+  flow_.backend.copy_to_host(host, scalars_.device, flow_.up);
+  synchronize(lock, flow_.up, call);
+  for (const std::uint32_t i : parameters) {
+    device::GradientScalars found;
+    std::memcpy(&found, host.data() + i * sizeof(found), sizeof(found));
+    if (found.non_finite == 0) continue;
+    refuse_non_finite(call, flow_.parameters[i].name, "weight", found.first_non_finite >> 1,
+                      (found.first_non_finite & 1) != 0);
+  }
 }
 
 void WholeState::load_host(std::unique_lock<std::mutex>& lock) {
@@ -109,8 +148,9 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
                         NativeStream stream) {
   Parameter& parameter = flow_.parameters[index];
   flow_.backend.record(parameter.ready, stream);
+  flow_.backend.wait_event(flow_.up, parameter.ready);
+  require_finite_weights(lock, "weights_changed()", {&index, 1});
   if (resident_ != nullptr) {
-    flow_.backend.wait_event(flow_.up, parameter.ready);
     for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
       const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
       flow_.backend.half_to_float(flow_.up, resident_->address(segment).param,
@@ -138,16 +178,16 @@ std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss
 }
 
 std::uint64_t WholeState::digest_resident(std::unique_lock<std::mutex>& lock) {
-  flow_.backend.fill_zero(flow_.up, device_sum_, sizeof(std::uint64_t));
+  flow_.backend.fill_zero(flow_.up, scalars_.device_sum, sizeof(std::uint64_t));
   for (const plan::Segment& segment : flow_.layout.segments) {
     const auto state = resident_->address(segment);
     flow_.backend.digest(flow_.up, {state.param, state.exp_avg, state.exp_avg_sq, segment.elems,
-                                    segment.parameter, segment.first_element, device_sum_});
+                                    segment.parameter, segment.first_element, scalars_.device_sum});
   }
-  flow_.backend.copy_to_host(host_sum_, device_sum_, flow_.up);
+  flow_.backend.copy_to_host(scalars_.host_sum, scalars_.device_sum, flow_.up);
   synchronize(lock, flow_.up, "state_digest()");
   std::uint64_t sum = 0;
-  std::memcpy(&sum, host_sum_.data(), sizeof(sum));
+  std::memcpy(&sum, scalars_.host_sum.data(), sizeof(sum));
   return sum;
 }
 

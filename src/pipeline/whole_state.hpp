@@ -16,17 +16,26 @@ namespace outboard::pipeline {
 
 class WholeState {
  public:
-  /// `resident`: null for host placement. `device_sum`: device memory of one std::uint64_t and its
-  /// pinned host copy, for digests of resident state.
-  WholeState(Flow& flow, Resident* resident, void* device_sum, std::span<std::byte> host_sum);
+  /// Device memory and its pinned host copy: GradientScalars for each parameter, and one
+  /// std::uint64_t for digests of resident state. Free to use between steps.
+  struct Scalars {
+    void* device = nullptr;
+    std::span<std::byte> host;
+    void* device_sum = nullptr;
+    std::span<std::byte> host_sum;
+  };
+  /// `resident`: null for host placement.
+  WholeState(Flow& flow, Resident* resident, const Scalars& scalars);
   ~WholeState();
   WholeState(const WholeState&) = delete;
   WholeState& operator=(const WholeState&) = delete;
 
   /// Masters from `masters[i]` if not empty (the device weight follows), else from the device
   /// weight; moments zero. Touches every page of the state once, on its node.
+  /// @throws Error{invalid_argument} naming the first NaN or Inf.
   void load(std::unique_lock<std::mutex>& lock, std::span<const std::span<const float>> masters);
   /// Masters of one parameter from its device weight, behind `stream`.
+  /// @throws Error{invalid_argument} naming the first NaN or Inf; nothing has changed then.
   void reread(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
   /// Digest of masters, moments, step counts and the loss scale.
   std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
@@ -39,6 +48,9 @@ class WholeState {
   struct Cut;
   void run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentRange only);
   void synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream, const char* who);
+  void require_finite_weights(std::unique_lock<std::mutex>& lock, const char* call,
+                              std::span<const std::uint32_t> parameters);
+  void require_finite_masters() const;
   void copy_weights_to_slots(plan::SegmentRange range);
   void load_host(std::unique_lock<std::mutex>& lock);
   void load_resident(std::unique_lock<std::mutex>& lock,
@@ -62,8 +74,7 @@ class WholeState {
 
   Flow& flow_;
   Resident* resident_;
-  void* device_sum_;
-  std::span<std::byte> host_sum_;
+  Scalars scalars_;
   device::Event passed_;
   Job job_ = Job::load;
   std::uint32_t only_parameter_ = 0;
