@@ -45,6 +45,13 @@ struct Operand {
   [[nodiscard]] std::size_t product_cols() const { return transposed ? rows : cols; }
 };
 
+/// A block of a matrix as it is stored.
+struct Block {
+  std::size_t row0 = 0, rows = 0, col0 = 0, cols = 0;
+};
+/// Widens one block to packed rows of FP32. `out` may be longer.
+void widen_block(const Operand& matrix, const Block& block, std::span<float> out);
+
 /// A block of the product, still in FP32.
 struct Tile {
   std::size_t row0 = 0, rows = 0;

@@ -7,7 +7,6 @@
 /// kernels.
 #pragma once
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -37,17 +36,15 @@ struct Groups {
   outboard::GroupId decay, no_decay;
 };
 
-/// One parameter as the engine sees it. Its gradient lives in `gradient`, which in a ring other
-/// blocks' parameters use as well.
+/// One parameter as the engine sees it. Its gradient has one buffer of its own, or in a ring shares
+/// it with the same parameter of every other block.
 struct Parameter {
   std::string name;
   std::size_t elems = 0;
-  double deviation = 0.0;  ///< of its initial values, normal around `mean`
-  double mean = 0.0;
+  float mean = 0.0f, deviation = 0.0f;  ///< of the initial values, which are normal
   bool decays = false;
   example::DeviceBuffer weight;
-  void* gradient = nullptr;
-  std::size_t slot = 0;  ///< index of the gradient buffer
+  std::size_t slot = 0;  ///< of the gradient
   outboard::ParameterId id{};
 };
 
@@ -83,7 +80,8 @@ class Model {
   /// Queues the backward pass after loss() with a scale. Every parameter's gradient goes to the
   /// engine once, as soon as it is queued; the tied embedding's comes last. A buffer is overwritten
   /// only after the engine has taken what it held, so a ring needs gradients that leave during
-  /// backward: with state resident on the device, use GradBuffers::full and one micro-batch.
+  /// backward. State resident on the device without Accumulate::host keeps them until step(): use
+  /// GradBuffers::full there.
   void backward(outboard::Engine& engine, std::size_t rows, outboard::NativeStream stream);
   /// After forward(): queues the FP32 logits of one position and their copy to `out` (vocab).
   /// A position sees only itself and earlier ones: what follows it in the row does not matter.
@@ -97,6 +95,128 @@ class Model {
   [[nodiscard]] std::size_t scratch_bytes() const;
   /// Time spent inside kernels so far.
   [[nodiscard]] double kernel_ms() const { return static_cast<double>(kernel_ns_.load()) * 1e-6; }
+
+ private:
+  /// What a block computes between its input and its output.
+  struct Inside {
+    example::DeviceBuffer normal1, qkv, attended, middle, normal2, up, active;
+  };
+  /// One gradient buffer and the parameter whose gradient it holds or held.
+  struct Slot {
+    example::DeviceBuffer buffer;
+    const Parameter* owner = nullptr;
+  };
+  /// Parameters of a block, in the order in which forward uses them.
+  enum BlockParameter : std::size_t {
+    kGain1,
+    kBias1,
+    kQkvWeight,
+    kQkvBias,
+    kProjectWeight,
+    kProjectBias,
+    kGain2,
+    kBias2,
+    kUpWeight,
+    kUpBias,
+    kDownWeight,
+    kDownBias,
+    kBlockParameters
+  };
+
+  struct Init {
+    float mean = 0.0f, deviation = 0.0f;
+  };
+  void add_parameter(const std::string& name, std::size_t elems, const Init& init, bool decays);
+  void add_block(std::size_t block);
+  void allocate_gradients();
+  void allocate_activations();
+  [[nodiscard]] example::DeviceBuffer halves(std::size_t elems);
+  [[nodiscard]] example::DeviceBuffer activation(std::size_t widths);
+
+  [[nodiscard]] std::size_t index(std::size_t block, BlockParameter which) const {
+    return 2 + block * kBlockParameters + which;
+  }
+  [[nodiscard]] std::size_t last_gain() const { return parameters_.size() - 2; }
+  [[nodiscard]] std::size_t last_bias() const { return parameters_.size() - 1; }
+  [[nodiscard]] const Inside& inside(std::size_t block) const {
+    return inside_[options_.checkpointing ? 0 : block];
+  }
+  static constexpr std::size_t kWte = 0, kWpe = 1;
+
+  /// A pass on one stream: what the queueing functions below share.
+  struct Pass {
+    outboard::Engine& engine;
+    std::size_t rows;
+    outboard::NativeStream stream;
+  };
+  void wait(const Pass& pass, std::size_t first, std::size_t count);
+  /// Before kernels that overwrite these parameters' gradients are queued, and after.
+  void claim(const Pass& pass, std::size_t first, std::size_t count);
+  void hand_out(const Pass& pass, std::size_t first, std::size_t count);
+
+  struct NormalCall {
+    const example::DeviceBuffer& x;
+    std::size_t gain;  // the bias is the next parameter
+    const example::DeviceBuffer& y;
+  };
+  struct LinearCall {
+    const example::DeviceBuffer& x;
+    std::size_t weight;  // the bias is the next parameter
+    std::size_t in, out;
+    const example::DeviceBuffer& y;
+    const example::DeviceBuffer* residual = nullptr;
+  };
+  void queue_embed(const Pass& pass);
+  /// Without `output` only what is inside the block.
+  void queue_block(const Pass& pass, std::size_t block, bool output);
+  void queue_normal(const Pass& pass, const NormalCall& call);
+  void queue_linear(const Pass& pass, const LinearCall& call);
+  void queue_attention(const Pass& pass, const Inside& in);
+  void queue_loss(const Pass& pass, double loss_scale);
+  void queue_table_gradient(const Pass& pass);
+  /// gradient_stream_ is the gradient of the block's output, then of its input.
+  void queue_block_backward(const Pass& pass, std::size_t block);
+  /// y's gradient is in gradient_width_; x's is added to gradient_stream_, or with `first` is it.
+  void queue_normal_backward(const Pass& pass, const NormalCall& call, bool first);
+  void queue_linear_backward(const Pass& pass, const LinearCall& call,
+                             const example::DeviceBuffer& dy, const example::DeviceBuffer& dx);
+  /// From gradient_width_ to gradient_wide_.
+  void queue_attention_backward(const Pass& pass, const Inside& in);
+  void queue_embed_backward(const Pass& pass);
+  struct KernelCost {
+    const char* name;
+    double flops = 0.0;
+  };
+  void launch(outboard::NativeStream stream, const KernelCost& cost, outboard::sim::Kernel kernel);
+
+  [[nodiscard]] std::span<const Half> weight(outboard::sim::KernelView& view,
+                                             std::size_t parameter) const;
+  [[nodiscard]] std::span<Half> gradient(outboard::sim::KernelView& view,
+                                         std::size_t parameter) const;
+  /// `widths` times the width of every position.
+  [[nodiscard]] std::span<Half> halves_of(outboard::sim::KernelView& view,
+                                          const example::DeviceBuffer& buffer, std::size_t rows,
+                                          std::size_t widths) const {
+    return view.as<Half>(buffer.address(), shape_.positions(rows) * widths * shape_.width);
+  }
+  [[nodiscard]] AttentionShape attention_shape(std::size_t rows) const;
+  [[nodiscard]] TokenRows tokens(outboard::sim::KernelView& view, std::size_t rows) const;
+  [[nodiscard]] Head head(outboard::sim::KernelView& view, std::size_t rows) const;
+
+  outboard::sim::Gpu gpu_;
+  GptShape shape_;
+  ModelOptions options_;
+  std::vector<Parameter> parameters_;
+  std::vector<Slot> slots_;
+  std::vector<example::DeviceBuffer> streams_;  // before each block, and after the last
+  std::vector<Inside> inside_;                  // of each block, or with checkpointing of one
+  // Gradients at work: of the residual stream, of one width, of four. The last LayerNorm's output
+  // is in gradient_wide_ until the loss has read it.
+  example::DeviceBuffer gradient_stream_, gradient_width_, gradient_wide_;
+  example::DeviceBuffer tokens_, log_sum_, loss_, logits_;
+  float gradient_scale_ = 0.0f;  // of this micro-batch's loss
+  std::unique_ptr<Ops> ops_;
+  std::atomic<std::int64_t> kernel_ns_ = 0;
 };
 
 }  // namespace gpt
