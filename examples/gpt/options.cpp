@@ -183,9 +183,9 @@ void check(const Options& o) {
   require(o.fit || !o.data.empty(), "--data is missing: name files or folders to train on");
   require(o.prompt.empty() || o.tokens == TokenKind::bytes,
           "--prompt is text, and with --tokens uint16 tokens are numbers; leave it out");
-  require(o.offload || o.grad_buffers == GradBuffers::full,
-          "--grad-buffers ring needs --offload on: with the state on the device gradients stay "
-          "until the update has read them; use --grad-buffers full");
+  require(o.offload || o.accumulation > 1 || o.grad_buffers == GradBuffers::full,
+          "--grad-buffers ring needs --offload on or --accumulation of at least 2: with the state "
+          "on the device gradients stay until the update has read them; use --grad-buffers full");
 }
 
 std::string quoted(const std::string& text) {

@@ -30,8 +30,9 @@ void StepClock::mark(outboard::NativeStream stream) {
       "clock");
 }
 
-TimeSplit StepClock::end_step() const {
+TimeSplit StepClock::end_step(outboard::NativeStream stream) {
   const Clock::time_point end = Clock::now();
+  gpu_.synchronize(stream);
   TimeSplit split;
   for (std::size_t i = 0; i + 2 < next_; i += kMarks) {
     const Mark &start = marks_[i], &turn = marks_[i + 1], &done = marks_[i + 2];
@@ -42,7 +43,7 @@ TimeSplit StepClock::end_step() const {
     split.wait_weights += Milliseconds(turn.time - start.time).count() - forward;
     split.wait_gradients += Milliseconds(done.time - turn.time).count() - backward;
   }
-  split.gate = Milliseconds(end - marks_[next_ - 1].time).count();
+  split.gate = std::max(0.0, Milliseconds(end - marks_[next_ - 1].time).count());
   const double known = split.kernels() + split.wait_weights + split.wait_gradients + split.gate;
   split.other = std::max(0.0, Milliseconds(end - begin_).count() - known);
   return split;

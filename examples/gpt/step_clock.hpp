@@ -22,8 +22,8 @@ class StepClock {
   /// Queues a mark. Each micro-batch makes three, in this order: before its forward pass, before
   /// and after its backward pass.
   void mark(outboard::NativeStream stream);
-  /// After step() has returned, which has waited for every mark.
-  [[nodiscard]] TimeSplit end_step() const;
+  /// Right after step() has returned. Waits for the marks, of which the last one may be under way.
+  [[nodiscard]] TimeSplit end_step(outboard::NativeStream stream);
 
  private:
   using Clock = std::chrono::steady_clock;

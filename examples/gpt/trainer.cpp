@@ -144,7 +144,7 @@ StepReport Trainer::train_step(std::uint64_t step) {
   // Tokens and losses were copied before the last gradients were made, and step() has waited for
   // those: both are the host's again.
   report.result = engine_.step();
-  if (!options_.virtual_seed) report.split = clock_.end_step();
+  if (!options_.virtual_seed) report.split = clock_.end_step(stream_);
   if (options_.digest) report.digest = engine_.state_digest();
   report.ms = now_ms() - start;
   report.tokens = options_.accumulation * options_.shape.positions(options_.shape.batch);

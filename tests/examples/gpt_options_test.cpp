@@ -55,7 +55,7 @@ TEST(GptOptions, FlagsGoBeforeThePreset) {
 TEST(GptOptions, WithoutOffloadGradientsStayInFullBuffers) {
   EXPECT_EQ(parse({"d", "--offload", "off"})->grad_buffers, GradBuffers::full);
   const std::string error = error_of({"d", "--offload", "off", "--grad-buffers", "ring"});
-  EXPECT_NE(error.find("--grad-buffers ring needs --offload on"), std::string::npos) << error;
+  EXPECT_NE(error.find("--grad-buffers ring needs --offload on or"), std::string::npos) << error;
 }
 
 TEST(GptOptions, TheEchoedCommandLineGivesTheSameOptions) {
