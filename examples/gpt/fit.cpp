@@ -14,6 +14,7 @@ using example::print;
 constexpr std::size_t kStateBytes = 12;    // master weight and two moments, FP32
 constexpr std::size_t kStagingBytes = 2;   // gradient and weight share a place
 constexpr std::size_t kSumBytes = 4;       // FP32 sums of several micro-batches
+constexpr std::size_t kArrivals = 8;       // buckets on their way into those sums
 constexpr std::size_t kScalarBytes = 32;   // of each tensor: sum of squares, non-finite count, flag
 constexpr std::size_t kBlockTensors = 12;  // two LayerNorms, four linear layers
 constexpr std::size_t kOtherTensors = 4;   // embeddings, the last LayerNorm
@@ -28,7 +29,8 @@ MemoryMode memory_mode(const Options& options) {
   return {.offload = options.offload,
           .checkpointing = options.checkpointing,
           .grad_buffers = options.grad_buffers,
-          .accumulation = options.accumulation};
+          .accumulation = options.accumulation,
+          .bucket = options.bucket};
 }
 
 MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
@@ -40,15 +42,16 @@ MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
   need.device_scalars = kScalarBytes * (kBlockTensors * shape.layers + kOtherTensors);
   (mode.offload ? need.host_state : need.device_state) = kStateBytes * elems;
   if (mode.offload) need.host_staging = kStagingBytes * elems;
-  if (mode.accumulation > 1) need.host_sums = kSumBytes * elems;
+  if (mode.accumulation > 1) {
+    (mode.offload ? need.host_sums : need.device_sums) = kSumBytes * elems;
+    if (mode.offload) need.host_staging += kArrivals * mode.bucket;
+  }
   return need;
 }
 
 std::size_t device_bytes_without_offload(const GptShape& shape) {
-  return memory_need(shape, {.offload = false,
-                             .checkpointing = false,
-                             .grad_buffers = GradBuffers::full,
-                             .accumulation = 1})
+  return memory_need(shape,
+                     {.offload = false, .checkpointing = false, .grad_buffers = GradBuffers::full})
       .device();
 }
 

@@ -17,6 +17,7 @@ struct MemoryMode {
   bool checkpointing = true;
   GradBuffers grad_buffers = GradBuffers::ring;
   std::uint32_t accumulation = 1;
+  std::size_t bucket = std::size_t{256} << 10;  ///< bytes of gradients
 };
 [[nodiscard]] MemoryMode memory_mode(const Options& options);
 
@@ -24,12 +25,13 @@ struct MemoryMode {
 /// host to pages; neither is in here.
 struct MemoryNeed {
   std::size_t weights = 0, gradients = 0, activations = 0;  ///< device, the model's
-  std::size_t device_state = 0;                             ///< device, FP32 state without offload
-  std::size_t device_scalars = 0;                           ///< device, the engine's
+  /// Device without offload: FP32 state, and sums of several micro-batches.
+  std::size_t device_state = 0, device_sums = 0;
+  std::size_t device_scalars = 0;  ///< device, the engine's
   std::size_t host_state = 0, host_staging = 0, host_sums = 0;
 
   [[nodiscard]] std::size_t device() const {
-    return weights + gradients + activations + device_state + device_scalars;
+    return weights + gradients + activations + device_state + device_sums + device_scalars;
   }
   [[nodiscard]] std::size_t host() const { return host_state + host_staging + host_sums; }
 };

@@ -31,8 +31,10 @@ void StepClock::mark(outboard::NativeStream stream) {
 }
 
 TimeSplit StepClock::end_step(outboard::NativeStream stream) {
-  const Clock::time_point end = Clock::now();
+  const Clock::time_point returned = Clock::now();
   gpu_.synchronize(stream);
+  const Clock::time_point last = marks_[next_ - 1].time;
+  const Clock::time_point end = std::max(returned, last);
   TimeSplit split;
   for (std::size_t i = 0; i + 2 < next_; i += kMarks) {
     const Mark &start = marks_[i], &turn = marks_[i + 1], &done = marks_[i + 2];
@@ -43,9 +45,8 @@ TimeSplit StepClock::end_step(outboard::NativeStream stream) {
     split.wait_weights += Milliseconds(turn.time - start.time).count() - forward;
     split.wait_gradients += Milliseconds(done.time - turn.time).count() - backward;
   }
-  split.gate = std::max(0.0, Milliseconds(end - marks_[next_ - 1].time).count());
-  const double known = split.kernels() + split.wait_weights + split.wait_gradients + split.gate;
-  split.other = std::max(0.0, Milliseconds(end - begin_).count() - known);
+  split.gate = Milliseconds(end - last).count();
+  split.other = Milliseconds(end - begin_).count() - split.total();
   return split;
 }
 

@@ -14,6 +14,7 @@ struct TimeSplit {
 
   [[nodiscard]] double kernels() const { return forward + backward; }
   [[nodiscard]] double exposed() const { return wait_weights + wait_gradients + gate + other; }
+  [[nodiscard]] double total() const { return kernels() + exposed(); }
   /// The largest of the exposed parts, in a word or two.
   [[nodiscard]] const char* cause() const;
 };

@@ -110,12 +110,8 @@ void Trainer::set_groups(double lr) {
   engine_.set_group(groups_.decay, settings);
 }
 
-double Trainer::now_ms() const {
-  if (options_.virtual_seed) {
-    return std::chrono::duration<double, std::milli>(gpu_.now()).count();
-  }
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double, std::milli>(now).count();
+double Trainer::virtual_ms() const {
+  return std::chrono::duration<double, std::milli>(gpu_.now()).count();
 }
 
 void Trainer::queue_micro_batches() {
@@ -136,7 +132,7 @@ void Trainer::queue_micro_batches() {
 }
 
 StepReport Trainer::train_step(std::uint64_t step) {
-  const double start = now_ms();
+  const double start = virtual_ms();
   StepReport report{.lr = learning_rate_.at(step), .steps = options_.steps};
   set_groups(report.lr);
   clock_.begin_step();
@@ -145,8 +141,8 @@ StepReport Trainer::train_step(std::uint64_t step) {
   // those: both are the host's again.
   report.result = engine_.step();
   if (!options_.virtual_seed) report.split = clock_.end_step(stream_);
+  report.ms = report.split ? report.split->total() : virtual_ms() - start;
   if (options_.digest) report.digest = engine_.state_digest();
-  report.ms = now_ms() - start;
   report.tokens = options_.accumulation * options_.shape.positions(options_.shape.batch);
   report.loss =
       std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(report.tokens);

@@ -48,7 +48,7 @@ class Trainer {
   void set_groups(double lr);
   void log(const StepReport& report);
   [[nodiscard]] std::vector<Token> prompt() const;
-  [[nodiscard]] double now_ms() const;
+  [[nodiscard]] double virtual_ms() const;
 
   const Options& options_;
   const Tokens& tokens_;

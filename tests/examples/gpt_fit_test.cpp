@@ -19,7 +19,10 @@ struct Case {
 
 Case some_case(bool offload, bool checkpointing, GradBuffers buffers) {
   return {{.layers = 3, .width = 128, .heads = 4, .context = 64, .vocab = 256, .batch = 4},
-          {.offload = offload, .checkpointing = checkpointing, .grad_buffers = buffers}};
+          {.offload = offload,
+           .checkpointing = checkpointing,
+           .grad_buffers = buffers,
+           .bucket = 64 << 10}};
 }
 
 struct Measured {
@@ -37,13 +40,14 @@ Measured measure(const Case& c) {
       c.mode.offload ? outboard::Placement::host : outboard::Placement::device_resident;
   config.accumulation = c.mode.accumulation;
   if (c.mode.accumulation > 1) config.accumulate = outboard::Accumulate::host;
-  config.bucket_bytes = 64 << 10;
+  config.bucket_bytes = c.mode.bucket;
   outboard::Engine engine(gpu.device(), config);
   const outboard::GroupId group = engine.add_group({});
   const auto initial = model.initial_weights(1);
   model.add_to(engine, {.decay = group, .no_decay = group}, initial);
   engine.commit();
-  const std::vector<Token> rows(c.shape.batch * c.shape.row_tokens(), 7);
+  std::vector<Token> rows(c.shape.batch * c.shape.row_tokens());
+  for (std::size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<Token>(i * i % 251);
   double loss = 0.0;
   for (std::uint32_t i = 0; i < c.mode.accumulation; ++i) {
     model.set_tokens(rows, stream);
@@ -95,7 +99,9 @@ TEST(Fit, PlansTheSumsOfSeveralMicroBatches) {
 TEST(Fit, EachChoiceSavesWhatItPromises) {
   const GptShape shape = find_preset("1.5b")->shape;
   const auto device = [&shape](bool offload, bool checkpointing, GradBuffers buffers) {
-    return memory_need(shape, {offload, checkpointing, buffers, 1}).device();
+    return memory_need(
+               shape, {.offload = offload, .checkpointing = checkpointing, .grad_buffers = buffers})
+        .device();
   };
   const std::size_t elems = shape.parameter_elems();
   EXPECT_EQ(device(false, true, GradBuffers::full) - device(true, true, GradBuffers::full),

@@ -96,7 +96,7 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
   for (const auto& step : steps) {
     double sum = 0.0;
     for (const auto& part : step["split_ms"]) sum += part.get<double>();
-    EXPECT_NEAR(sum, step["ms"].get<double>(), 0.5 + 0.02 * sum);
+    EXPECT_NEAR(sum, step["ms"].get<double>(), 1e-9 * sum) << "the parts are the whole";
   }
 }
 
@@ -128,12 +128,12 @@ TEST_F(GptPrograms, TrainsOnNumbers) {
 }
 
 TEST_F(GptPrograms, ADeviceThatIsTooSmallIsRefusedWithTheDifference) {
-  const std::vector<std::string> small{"--steps", "1", "--device-memory", "160KiB"};
+  const std::vector<std::string> small{"--steps", "1", "--device-memory", "360KiB"};
   EXPECT_EQ(train(small).exit_code, 0) << train(small).err;
   for (const char* flag : {"--offload", "--checkpointing"}) {
     std::vector<std::string> larger = small;
     larger.insert(larger.end(), {flag, "off"});
-    expect_refused(train(larger), {"--device-memory is 0.16 MiB", "MiB too little",
+    expect_refused(train(larger), {"--device-memory is 0.35 MiB", "MiB too little",
                                    "--checkpointing on it needs"});
   }
   expect_refused(train({"--device-memory", "64KiB"}),
@@ -154,8 +154,13 @@ TEST_F(GptPrograms, BadInputIsNamed) {
 TEST_F(GptPrograms, ADivergedLossEndsTheRunWithItsNumbers) {
   const Finished finished = train({"--steps", "3000", "--lr", "100", "--min-lr", "100", "--warmup",
                                    "0", "--max-grad-norm", "0"});
-  expect_refused(finished,
-                 {"training diverged: the loss is", "at step", "learning rate 100", "lower --lr"});
+  EXPECT_EQ(finished.exit_code, 1);
+  // The engine may have reported a skipped step before.
+  const std::size_t last = finished.err.rfind('\n', finished.err.size() - 2) + 1;
+  for (const char* part : {"outboard_gpt: training diverged: the loss is", "at step",
+                           "learning rate 100", "lower --lr"}) {
+    EXPECT_NE(finished.err.find(part, last), std::string::npos) << finished.err;
+  }
 }
 
 TEST_F(GptPrograms, FitNamesTheLargestPreset) {
