@@ -149,15 +149,15 @@ void settle(Options& o, const Words& words) {
 }
 
 void check_shape(const GptShape& shape) {
-  require_within(shape.layers, {"--layers", 1, 1000});
-  require_within(shape.width, {"--width", 8, 65536});
+  require_within(shape.layers, {"--layers", 1, 1024});
+  require_within(shape.width, {"--width", 1, 8192});
   require_within(shape.heads, {"--heads", 1, shape.width});
   require(shape.width % shape.heads == 0, "--heads is " + std::to_string(shape.heads) +
                                               " and --width " + std::to_string(shape.width) +
                                               "; the width must be a multiple of the heads");
-  require_within(shape.context, {"--context", 2, 1 << 20});
+  require_within(shape.context, {"--context", 2, 4096});
   require_within(shape.vocab, {"--vocab", 2, 65536});
-  require_within(shape.batch, {"--batch", 1, 65536});
+  require_within(shape.batch, {"--batch", 1, (1 << 20) / shape.context});
 }
 
 void check_number(double value, const char* flag, bool zero_allowed) {

@@ -106,6 +106,8 @@ TEST(GptOptions, SaysInOneLineWhatIsWrong) {
       {{"a", "--heads", "3"}, "--heads is 3 and --width 256"},
       {{"a", "--layers", "0"}, "--layers is 0; it must be from 1"},
       {{"a", "--context", "1"}, "--context is 1"},
+      {{"a", "--context", "5000"}, "--context is 5000; it must be from 2 to 4096"},
+      {{"a", "--batch", "9000"}, "--batch is 9000; it must be from 1 to 8192"},
       {{"a", "--batch", "x"}, "--batch"},
       {{"a", "--steps", "0"}, "--steps is 0"},
       {{"a", "--accumulation", "0"}, "--accumulation is 0"},

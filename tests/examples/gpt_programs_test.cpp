@@ -147,7 +147,9 @@ TEST_F(GptPrograms, BadInputIsNamed) {
   expect_refused(run({write("binary", std::string("\0\xFF", 2))}), {"binary is not UTF-8"});
   expect_refused(run({}), {"--data is missing"});
   expect_refused(train({"--nonsense"}), {"--nonsense"});
-  expect_refused(train({"--context", "50000"}), {"60000 bytes", "50000 needs 500010"});
+  expect_refused(
+      run({write("almost.txt", text::test::made_up_text(40965, 1)), "--context", "4096"}),
+      {"40965 bytes", "a context of 4096 needs 40970"});
   expect_refused(train({"--log", path("no/such/folder")}), {"cannot write --log"});
 }
 
