@@ -7,10 +7,12 @@
 ///     for each layer in reverse:        queue backward;  engine.gradient_ready(w, grad, stream)
 ///     StepResult r = engine.step();
 ///
-/// Calls may come from several threads, except commit(), step(), discard(), synchronize() and
+/// Calls may come from several threads, except add_group(), add_parameter(), commit(), set_group(),
+/// set_accumulation(), step(), discard(), synchronize(), state_digest(), read_state() and
 /// weights_changed(), which must not run at the same time as any other call of the same engine.
-/// A failure that may have left the state half new poisons the engine: every later call throws
-/// Error{poisoned} with the first cause, and only destruction is allowed.
+/// A failure that may have left the state half new poisons the engine: every later call that
+/// would use the device throws Error{poisoned} with the first cause; only reports and destruction
+/// are of use then. Any call that uses the device may throw Error{device_failure}.
 #pragma once
 
 #include <cstdint>
@@ -57,17 +59,22 @@ class OUTBOARD_API Engine {
   /// one's id; its gradient is then given once, summed.
   /// @throws Error{invalid_argument} naming the parameter and the field.
   ParameterId add_parameter(const ParameterSpec& spec);
-  /// Allocates, binds and pins all memory, reads or writes the initial weights. Blocks.
-  /// @throws Error{out_of_memory} saying how much is missing; nothing is left allocated.
+  /// Allocates, binds and pins all memory, reads or writes the initial weights. Blocks. The weights
+  /// must be complete on the device: commit() is ordered behind no stream of the caller.
+  /// @throws Error{out_of_memory} saying how much is missing, Error{invalid_argument} for a NaN or
+  /// Inf among the weights, Error{protocol_error} the second time, Error{device_failure}. Nothing
+  /// is left allocated then, and commit() may be called again.
   void commit();
 
   // --- each step -----------------------------------------------------------------------------
 
-  /// Replaces a group's hyper-parameters from the next step() on.
+  /// Replaces a group's hyper-parameters from the next step() on. Does not wait.
+  /// @throws Error{invalid_config} naming the hyper-parameter, Error{invalid_argument} for an id.
   void set_group(GroupId group, const AdamW& settings);
   /// Makes `stream` wait for the refresh of `parameter` by the last step() called, if there is one.
   /// Blocks the caller only where the device has no stream memory operations, or through a bounce
   /// ring, and then only until the copy is queued.
+  /// @throws Error{invalid_argument} for an unknown id or stream.
   void wait(ParameterId parameter, NativeStream stream);
   /// The gradient (`elems` FP16 values, times loss_scale()) is complete at this point of `stream`.
   /// Returns at once. The buffer must stay untouched until wait_gradient_taken().
@@ -80,17 +87,21 @@ class OUTBOARD_API Engine {
   /// only while a full bounce ring has not queued its copy. For a device-resident parameter
   /// under Accumulate::trainer the gradient is read by the update itself, so the call is legal
   /// after step() only.
+  /// @throws Error{protocol_error} if no gradient was given, or as said for a resident one.
   void wait_gradient_taken(ParameterId parameter, NativeStream stream);
-  /// Waits for the gradients' norm, decides, and starts updates and uploads. Uploads are ordered
-  /// behind all work already queued on every stream seen in wait() or gradient_ready() since the
-  /// step() before. Returns before the update is done (Schedule::exact).
+  /// Waits for the updates of the step before and for the gradients' norm, decides, and starts
+  /// updates and uploads. Uploads are ordered behind all work already queued on every stream seen
+  /// in wait() or gradient_ready() since the last applied step(). Returns before the update is done
+  /// (Schedule::exact).
   /// @throws Error{numerics} after LossScaling::give_up_after overflows in a row.
   StepResult step();
-  /// Drops the gradients given since the last step(). State and weights are unchanged.
+  /// Drops the gradients given since the last step(). State and weights are unchanged. With a
+  /// bounce ring it waits for the updates of the last step.
   void discard();
 
   /// Micro-batches of the coming steps: what the sum of their gradients is divided by
-  /// (Config::accumulation at first), at least 1. Refused with gradients pending.
+  /// (Config::accumulation at first), at least 1. Does not wait.
+  /// @throws Error{protocol_error} with gradients pending.
   void set_accumulation(std::uint32_t micro_batches);
 
   /// The factor the next backward must multiply its loss by. Changes inside step() only.
@@ -99,7 +110,9 @@ class OUTBOARD_API Engine {
   // --- between steps -------------------------------------------------------------------------
 
   /// The trainer itself wrote the 16-bit weight (queued on `stream`): the master is read from it
-  /// again; moments and step count stay. Blocks. Refused while a gradient is pending.
+  /// again; moments and step count stay. Blocks.
+  /// @throws Error{protocol_error} while a gradient of it is pending or its last refresh was not
+  /// waited for; Error{invalid_argument} for a NaN or Inf, and the master keeps its value.
   void weights_changed(ParameterId parameter, NativeStream stream);
   /// Blocks until every update and upload has finished.
   void synchronize();
@@ -107,7 +120,8 @@ class OUTBOARD_API Engine {
   /// Digest of all state: masters, moments, step counts, loss scale. Equal digests mean equal bits.
   /// Reads the whole state once; implies synchronize().
   [[nodiscard]] std::uint64_t state_digest();
-  /// Copies one parameter's state to the host; each span holds `elems` values or is empty. Blocks.
+  /// Copies one parameter's state to the host; each span holds `elems` values or is empty. Implies
+  /// synchronize(). @throws Error{invalid_argument} for a span of another size.
   struct StateView {
     std::span<float> master{}, exp_avg{}, exp_avg_sq{};
   };

@@ -54,11 +54,12 @@ struct StepStats {
   std::uint64_t copies_down = 0;
   std::uint64_t copies_up = 0;
   std::uint64_t host_device_syncs = 0;  ///< times a caller's thread waited for the device
-  std::uint64_t weight_overflows = 0;   ///< finite masters that became Inf as 16-bit weights
-  double gate_wait_us = 0.0;            ///< step() waiting for the gradients' scalars
-  double drain_wait_us = 0.0;           ///< step() waiting for the step before
-  double refresh_wait_us = 0.0;  ///< wait(), gradient_ready(), wait_gradient_taken() blocking
-  double update_busy_us = 0.0;   ///< nodes busy with updates, ring and sums; nodes added up
+  /// Counted by the step() after, resident ones by the step() after that.
+  std::uint64_t weight_overflows = 0;  ///< finite masters that became Inf as 16-bit weights
+  double gate_wait_us = 0.0;           ///< step() waiting for the gradients' scalars
+  double drain_wait_us = 0.0;          ///< step() waiting for the step before
+  double refresh_wait_us = 0.0;        ///< wait(), gradient_ready(), wait_gradient_taken() blocking
+  double update_busy_us = 0.0;         ///< nodes busy with updates, ring and sums; nodes added up
 };
 
 enum class MemoryPlace : std::uint8_t { host_pinned, host_pageable, device };

@@ -239,9 +239,12 @@ class Engine::Impl {
 
   void log_start() const {
     if (!config_.log) return;
-    log_lines(LogLevel::info, describe());
-    log_lines(LogLevel::warning, executor_->notes());
-    log_lines(LogLevel::warning, simd::environment_problem());
+    try {
+      log_lines(LogLevel::info, describe());
+      log_lines(LogLevel::warning, executor_->notes());
+      log_lines(LogLevel::warning, simd::environment_problem());
+    } catch (...) {  // a sink that fails must not fail the commit, which is done
+    }
   }
 
   Device device_;

@@ -186,12 +186,13 @@ void Pipeline::report_bindings() {
 }
 
 void Pipeline::report_staging() {
-  if (!host_scalars_.pinned()) {
+  const bool rest_is_pinned = resident_ || all_slots_direct();
+  if (!host_scalars_.pinned() && rest_is_pinned) {  // else one warning says it for both
     warn(
         "pinned host memory: the device refuses to pin the gate's scalars; each step() waits for a "
         "slower copy. Raise the limit on locked memory (ulimit -l)");
   }
-  if (resident_ || all_slots_direct()) return;
+  if (rest_is_pinned) return;
   const std::string wanted = std::to_string(staging_.wanted_bytes());
   const std::string obtained = std::to_string(staging_.pinned_bytes());
   warn("pinned host memory: staging wants " + wanted + " bytes, " + obtained + " are pinned" +

@@ -172,6 +172,7 @@ void Pipeline::set_accumulation(std::uint32_t micro_batches) {
 /// Waits for the additions, and takes the norm of sums that got another number of micro-batches
 /// than expected.
 void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
+  const std::int64_t start = flow_.backend.now_ns();
   flow_.wait_until(
       lock, [&] { return flow_.gradients_landing == 0; }, "step(): gradients on their way");
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
@@ -195,6 +196,7 @@ void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
   }
   flow_.wait_until(
       lock, [&] { return flow_.tasks_pending == 0; }, "step(): norms of sums");
+  flow_.stats.gate_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
 }
 
 void Pipeline::reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept {
