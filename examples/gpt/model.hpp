@@ -57,8 +57,8 @@ class Model {
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
 
-  /// FP32 starting weights, one vector for each parameter: normal with deviation 0.02, the
-  /// projections back into the residual stream smaller by sqrt(2 * layers), biases 0, LayerNorm
+  /// FP32 starting weights, one vector for each parameter: normal with deviation 0.8 / sqrt(width),
+  /// the projections back into the residual stream smaller by sqrt(2 * layers), biases 0, LayerNorm
   /// gains 1.
   [[nodiscard]] std::vector<std::vector<float>> initial_weights(std::uint64_t seed) const;
   /// Registers the parameters in the order in which the forward pass uses them. `initial` must live

@@ -58,7 +58,7 @@ void add_model_options(CLI::App& app, Options& o, Words& words) {
 
 void add_memory_options(CLI::App& app, Options& o, Words& words) {
   app.add_option("--device-memory", words.device_memory, "bytes of the software GPU, as 12MiB")
-      ->default_str("8MiB for the demo, else 1GiB");
+      ->default_str("18MiB for the demo, else 1GiB");
   app.add_option("--offload", words.offload,
                  "on: optimizer state in host memory; off: all of it in device memory")
       ->check(CLI::IsMember({"on", "off"}))
@@ -135,7 +135,7 @@ void settle_shape(Options& o, const Words& words) {
 
 void settle(Options& o, const Words& words) {
   settle_shape(o, words);
-  const char* room = o.preset == "demo" || o.preset == "tiny" ? "8MiB" : "1GiB";
+  const char* room = o.preset == "demo" || o.preset == "tiny" ? "18MiB" : "1GiB";
   o.device_memory = example::parse_bytes(words.device_memory.value_or(room));
   if (words.host_memory) o.host_memory = example::parse_bytes(*words.host_memory);
   if (words.bucket) o.bucket = example::parse_bytes(*words.bucket);

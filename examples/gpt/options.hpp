@@ -41,7 +41,7 @@ struct Options {
   std::string topology;
   std::optional<std::uint64_t> virtual_seed;
 
-  std::uint64_t steps = 1200;
+  std::uint64_t steps = 1000;
   std::uint64_t seed = 1;
   double lr = 2e-3;
   double min_lr = 0.0;

@@ -17,7 +17,7 @@ GptShape shape(std::size_t layers, std::size_t width, std::size_t heads, std::si
 std::span<const Preset> presets() {
   static const std::array<Preset, 11> all{{
       {"tiny", "seconds, for tests", shape(2, 64, 2, 64, 8)},
-      {"demo", "minutes on two cores", shape(6, 256, 4, 128, 8)},
+      {"demo", "minutes on two cores", shape(4, 192, 4, 128, 8)},
       {"small", "an hour on a desktop", shape(8, 512, 8, 256, 8)},
       {"124m", "GPT-2 small", shape(12, 768, 12, 1024, 8)},
       {"355m", "GPT-2 medium", shape(24, 1024, 16, 1024, 8)},

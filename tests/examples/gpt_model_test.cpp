@@ -289,7 +289,8 @@ TEST(GptModel, InitialWeightsFollowTheirDeviations) {
                         parameter.name.find("gain") == std::string::npos;
     const bool projects = parameter.name.find("project.w") != std::string::npos ||
                           parameter.name.find("down.w") != std::string::npos;
-    const double want = !matrix ? 0.0 : projects ? 0.02 / std::sqrt(8.0) : 0.02;
+    const double full = 0.8 / std::sqrt(static_cast<double>(model.shape().width));
+    const double want = !matrix ? 0.0 : projects ? full / std::sqrt(8.0) : full;
     EXPECT_NEAR(deviation, want, 0.1 * want) << parameter.name;
     EXPECT_EQ(parameter.decays, matrix) << parameter.name;
   }
