@@ -196,7 +196,7 @@ TEST(GptModel, CheckpointingRingAndThreadsGiveTheSameBits) {
       train({.model = {.checkpointing = false, .grad_buffers = GradBuffers::full}});
   for (const bool checkpointing : {false, true}) {
     for (const GradBuffers buffers : {GradBuffers::ring, GradBuffers::full}) {
-      for (const std::size_t threads : {1, 3}) {
+      for (const std::size_t threads : {1u, 3u}) {
         const ModelOptions options{checkpointing, buffers, threads, 0.0};
         EXPECT_EQ(train({.model = options}), want)
             << checkpointing << static_cast<int>(buffers) << threads;

@@ -221,7 +221,7 @@ TEST_P(GptOps, NonFiniteValuesSpread) {
 
 TEST(GptOpsThreads, GiveTheSameBits) {
   std::vector<Halves> first;
-  for (const std::size_t threads : {1, 2, 5}) {
+  for (const std::size_t threads : {1u, 2u, 5u}) {
     example::Random random(3);
     const auto ops = make_host_ops(limits(), threads);
     const LinearShape s{600, 300, 513};

@@ -61,7 +61,7 @@ Floats everything(const RowKernels& k, std::size_t count) {
 
 TEST(GptRows, EverySetOfKernelsGivesTheSameBits) {
   const RowKernels& plain = *all_row_kernels()[0].kernels;
-  for (const std::size_t count : {1, 2, 15, 16, 17, 31, 64, 100, 1000, 1037}) {
+  for (const std::size_t count : {1u, 2u, 15u, 16u, 17u, 31u, 64u, 100u, 1000u, 1037u}) {
     const auto want = bits_of(everything(plain, count));
     for (std::size_t set = 1; set < kRowKernelSets; ++set) {
       const NamedRowKernels& other = all_row_kernels()[set];
@@ -103,10 +103,10 @@ TEST(GptRows, LargestIsFoundWhereverItIs) {
 }
 
 TEST(GptWorkers, RunEveryTaskOnce) {
-  for (const std::size_t threads : {1, 2, 4}) {
+  for (const std::size_t threads : {1u, 2u, 4u}) {
     Workers workers(threads);
     EXPECT_EQ(workers.count(), threads);
-    for (const std::size_t tasks : {0, 1, 2, 3, 100}) {
+    for (const std::size_t tasks : {0u, 1u, 2u, 3u, 100u}) {
       for (int repeat = 0; repeat < 50; ++repeat) {
         std::vector<std::atomic<int>> runs(tasks);
         workers.run(tasks, [&](std::size_t task, std::size_t thread) {
