@@ -2,7 +2,7 @@
 #include "options.hpp"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <iostream>
 
@@ -188,6 +188,12 @@ void check(const Options& o) {
           "on the device gradients stay until the update has read them; use --grad-buffers full");
 }
 
+/// The fewest digits that give the same double again.
+std::string shortest(double value) {
+  char digits[32];
+  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+}
+
 std::string quoted(const std::string& text) {
   if (text.find_first_of(" '\"\\$*?&|;<>()\n") == std::string::npos && !text.empty()) return text;
   std::string all = "'";
@@ -241,7 +247,7 @@ std::string command_line(const Options& o) {
   const auto count = [&add](const char* flag, std::uint64_t value) {
     add(flag, std::to_string(value));
   };
-  const auto number = [&add](const char* flag, double value) { add(flag, print("%.17g", value)); };
+  const auto number = [&add](const char* flag, double value) { add(flag, shortest(value)); };
   const auto choice = [&add](const char* flag, bool first, const char* one, const char* other) {
     add(flag, first ? one : other);
   };

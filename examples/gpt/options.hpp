@@ -41,7 +41,7 @@ struct Options {
   std::string topology;
   std::optional<std::uint64_t> virtual_seed;
 
-  std::uint64_t steps = 1000;
+  std::uint64_t steps = 1400;
   std::uint64_t seed = 1;
   double lr = 2e-3;
   double min_lr = 0.0;
@@ -51,11 +51,11 @@ struct Options {
 
   std::string log;  ///< one JSON per step; "": none
   bool digest = false;
-  std::uint64_t print_every = 50;
-  std::uint64_t eval_every = 250;
+  std::uint64_t print_every = 100;
+  std::uint64_t eval_every = 200;
   std::size_t eval_tokens = 16384;
   std::size_t sample_tokens = 400;
-  double temperature = 0.8;
+  double temperature = 0.7;
   std::string prompt;
 
   bool fit = false;

@@ -103,7 +103,7 @@ TEST(GptOptions, SaysInOneLineWhatIsWrong) {
       {{"a", "--nonsense"}, "--nonsense"},
       {{"a", "--offload", "maybe"}, "--offload"},
       {{"a", "--preset", "huge"}, "--preset is \"huge\"; it must be one of tiny, demo"},
-      {{"a", "--heads", "3"}, "--heads is 3 and --width 256"},
+      {{"a", "--width", "64", "--heads", "3"}, "--heads is 3 and --width 64"},
       {{"a", "--layers", "0"}, "--layers is 0; it must be from 1"},
       {{"a", "--context", "1"}, "--context is 1"},
       {{"a", "--context", "5000"}, "--context is 5000; it must be from 2 to 4096"},
