@@ -22,7 +22,8 @@ void LossWatch::check(std::uint64_t step, double loss, double lr) {
   const std::string at = " at step " + std::to_string(step) + ", learning rate " + print("%g", lr);
   const char* const remedy = "; lower --lr, raise --warmup or lower --max-grad-norm";
   if (!std::isfinite(loss)) {
-    throw Diverged("training diverged: the loss is " + (std::isnan(loss) ? "nan" : print("%g", loss)) + at +
+    throw Diverged("training diverged: the loss is " +
+                   (std::isnan(loss) ? "nan" : print("%g", loss)) + at +
                    ", the last finite one was " + print("%.4f", last_finite_) + remedy);
   }
   last_finite_ = loss;
