@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <set>
 
 #include "text_support.hpp"
@@ -125,6 +126,17 @@ TEST(GptRows, TrainingAndHeldOutNeverMix) {
   EXPECT_EQ(std::set(held_out.begin(), held_out.end()), std::set<Token>{2});
   EXPECT_EQ(held_out.size() % 101, 0u);
   EXPECT_GE(held_out.size() / 101 * 100, tokens.split.held_out_size() - 100 * 4);
+}
+
+TEST(RunSampler, DrawsEveryRunThatFitsAndNoOther) {
+  const std::vector<example::Range> ranges{{0, 5}, {7, 9}, {20, 24}, {30, 33}};
+  example::RunSampler sampler(ranges, 3, 11);
+  std::map<std::size_t, int> drawn;
+  for (int i = 0; i < 6000; ++i) ++drawn[sampler.draw()];
+  ASSERT_EQ(drawn.size(), 6u) << "seed 11";
+  for (const std::size_t begin : {0, 1, 2, 20, 21, 30}) {
+    EXPECT_NEAR(drawn[begin], 1000, 150) << "seed 11, run at " << begin;
+  }
 }
 
 TEST(GptRows, HeldOutRowsAreAsManyAsAskedAndPredictNothingTwice) {
