@@ -134,7 +134,7 @@ TEST(RunSampler, DrawsEveryRunThatFitsAndNoOther) {
   std::map<std::size_t, int> drawn;
   for (int i = 0; i < 6000; ++i) ++drawn[sampler.draw()];
   ASSERT_EQ(drawn.size(), 6u) << "seed 11";
-  for (const std::size_t begin : {0, 1, 2, 20, 21, 30}) {
+  for (const std::size_t begin : {0u, 1u, 2u, 20u, 21u, 30u}) {
     EXPECT_NEAR(drawn[begin], 1000, 150) << "seed 11, run at " << begin;
   }
 }
