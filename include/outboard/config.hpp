@@ -73,7 +73,7 @@ struct OUTBOARD_API HostOptions {
 
 enum class LogLevel : std::uint8_t { info, warning, error };
 /// Receives one line without a newline, from the thread of the call that it is about, after that
-/// call's work: it may call the engine. What it throws from a step is ignored.
+/// call's work: it may call the engine. What it throws is ignored.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 struct OUTBOARD_API Config {

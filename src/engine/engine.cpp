@@ -234,17 +234,19 @@ class Engine::Impl {
 
   void log_lines(LogLevel level, const std::string& text) const {
     std::istringstream lines(text);
-    for (std::string line; std::getline(lines, line);) config_.log(level, line);
+    for (std::string line; std::getline(lines, line);) {
+      try {
+        config_.log(level, line);
+      } catch (...) {  // a sink that fails must not fail the commit, which is done
+      }
+    }
   }
 
   void log_start() const {
     if (!config_.log) return;
-    try {
-      log_lines(LogLevel::info, describe());
-      log_lines(LogLevel::warning, executor_->notes());
-      log_lines(LogLevel::warning, simd::environment_problem());
-    } catch (...) {  // a sink that fails must not fail the commit, which is done
-    }
+    log_lines(LogLevel::info, describe());
+    log_lines(LogLevel::warning, executor_->notes());
+    log_lines(LogLevel::warning, simd::environment_problem());
   }
 
   Device device_;

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <sstream>
+#include <string>
 
 #include "optim/state_layout.hpp"
 #include "pipeline/step.hpp"
@@ -211,7 +213,13 @@ void Pipeline::wait_for_work_in_flight() noexcept {
   try {
     flow_.backend.waiter().wait(lock, idle, "the engine's destruction: work in flight");
   } catch (const std::exception& failure) {
-    if (config_.log) config_.log(LogLevel::error, failure.what());
+    if (lock.owns_lock()) lock.unlock();
+    if (!config_.log) return;
+    try {
+      std::istringstream lines(failure.what());
+      for (std::string line; std::getline(lines, line);) config_.log(LogLevel::error, line);
+    } catch (...) {  // a destructor has nobody to tell
+    }
   }
 }
 
