@@ -83,6 +83,8 @@ void draw_config(Draw& draw, Config& config) {
   config.bucket_bytes = buckets.at(draw.below(buckets.size()));
   if (draw.coin()) config.pinned_slots = static_cast<std::uint32_t>(1 + draw.below(8));
   config.check_waits = draw.below(3) == 0;
+  // A sum of one gradient is that gradient.
+  if (draw.below(4) == 0) config.accumulate = Accumulate::host;
 }
 
 TinyOptions draw_options(std::uint64_t seed) {
@@ -95,8 +97,10 @@ TinyOptions draw_options(std::uint64_t seed) {
   options.backward = draw.time();
   options.second_stream = draw.coin();
   const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  // A resident parameter's gradient is read by the update: no ring.
-  if (options.config.placement == Placement::host) options.gradient_ring = ring;
+  // Without sums a resident parameter's gradient is read by the update: no ring.
+  const bool in_place = options.config.placement == Placement::device_resident &&
+                        options.config.accumulate == Accumulate::trainer;
+  if (!in_place) options.gradient_ring = ring;
   return options;
 }
 
@@ -107,6 +111,7 @@ std::string describe(const TinyOptions& o) {
   const sim::Rates& rates = o.device.rates;
   std::string out = o.config.placement == Placement::host ? "host" : "device_resident";
   out += o.config.schedule == Schedule::exact ? " exact" : " serial";
+  out += o.config.accumulate == Accumulate::host ? " sums" : "";
   out += " " + o.config.host.synthetic_topology;
   out += text("threads", o.config.host.threads_per_node);
   out += text("bucket_bytes", o.config.bucket_bytes);

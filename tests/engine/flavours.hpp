@@ -17,6 +17,7 @@ struct Flavour {
   sim::Mode mode = sim::Mode::virtual_time;
   Placement placement = Placement::host;
   Schedule schedule = Schedule::exact;
+  Accumulate accumulate = Accumulate::trainer;
   std::optional<std::uint32_t> pinned_slots = std::nullopt;
   bool stream_memory_ops = true;
   std::string topology = "numa:1 core:2 pu:1";
@@ -32,6 +33,7 @@ struct Flavour {
   [[nodiscard]] Config apply(Config config) const {
     config.placement = placement;
     config.schedule = schedule;
+    config.accumulate = accumulate;
     config.pinned_slots = pinned_slots;
     config.host.synthetic_topology = topology;
     config.bucket_bytes = 8192;

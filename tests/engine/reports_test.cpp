@@ -7,6 +7,8 @@
 #include <limits>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +39,13 @@ class Log {
              });
     }));
   }
+  /// Lines that hold a newline or nothing at all.
+  [[nodiscard]] std::size_t broken_lines() const {
+    const std::lock_guard lock(lines_->mutex);
+    return static_cast<std::size_t>(std::ranges::count_if(lines_->entries, [](const auto& line) {
+      return line.second.empty() || line.second.find('\n') != std::string::npos;
+    }));
+  }
   [[nodiscard]] std::string all() const {
     const std::lock_guard lock(lines_->mutex);
     std::string text;
@@ -54,10 +63,11 @@ class Log {
 
 class Reports : public ::testing::TestWithParam<Flavour> {
  protected:
-  void make() {
+  void make() { make(log_.sink()); }
+  void make(LogSink sink) {
     Config config;
     config.loss_scaling.initial_scale = 1024.0;
-    config.log = log_.sink();
+    config.log = std::move(sink);
     trainer_.emplace(GetParam().apply(config), GetParam().device());
     group_ = engine().add_group({.lr = 100.0});
   }
@@ -112,6 +122,53 @@ TEST_P(Reports, TheChoicesOfACommit) {
   }
 }
 
+TEST_P(Reports, OneLineAtATime) {
+  make();
+  const ParameterId w = t().add("large", std::vector<float>(20000, 1.0F), group_);
+  engine().commit();
+  EXPECT_TRUE(t().step({{w, std::vector<float>(20000, kInf)}}).skipped());
+  EXPECT_EQ(log_.broken_lines(), 0u) << log_.all();
+  EXPECT_EQ(log_.warnings({"skipped"}), 1u) << log_.all();
+}
+
+/// A sink is called without the engine's lock, and sees the engine as step() leaves it.
+TEST_P(Reports, ASinkMayAskTheEngine) {
+  std::vector<double> scales;
+  std::uint64_t skipped = 0;
+  Engine* asked = nullptr;
+  make([&](LogLevel level, std::string_view) {
+    if (level != LogLevel::warning || asked == nullptr) return;
+    scales.push_back(asked->loss_scale());
+    skipped = asked->stats().steps_skipped;
+  });
+  const ParameterId w = t().add("w", {1.0F}, group_);
+  engine().commit();
+  asked = &engine();
+  EXPECT_TRUE(t().step({{w, {kInf}}}).skipped());
+  EXPECT_EQ(scales, std::vector<double>{512.0});
+  EXPECT_EQ(skipped, 1u);
+}
+
+TEST_P(Reports, ASinkThatThrowsLosesNothing) {
+  std::uint64_t calls = 0;
+  make([&](LogLevel, std::string_view) {
+    ++calls;
+    throw std::runtime_error("the disk is full");
+  });
+  const ParameterId w = t().add("w", {1.0F, 1.0F}, group_);
+  EXPECT_NO_THROW(engine().commit());
+  EXPECT_GT(calls, 1u);
+  const std::uint64_t by_commit = calls;
+  const StepResult result = t().step({{w, {1.0F, kInf}}});
+  EXPECT_EQ(calls, by_commit + 1);
+  EXPECT_TRUE(result.skipped());
+  ASSERT_TRUE(result.non_finite.has_value());
+  EXPECT_EQ(result.non_finite->element, 1u);
+  EXPECT_EQ(result.next_loss_scale, 512.0);
+  EXPECT_TRUE(t().step({{w, {1.0F, 1.0F}}}).applied());
+  EXPECT_EQ(engine().step_count(w), 1u);
+}
+
 TEST_P(Reports, NothingWhenNothingIsWrong) {
   make();
   const ParameterId w = t().add("w", {1.0F}, group_);
@@ -119,6 +176,66 @@ TEST_P(Reports, NothingWhenNothingIsWrong) {
   for (int i = 0; i < 3; ++i) t().step({{w, {1.0F}}});
   trainer_.reset();
   EXPECT_EQ(log_.warnings({}), 0u) << log_.all();
+}
+
+// --- times, on the virtual clock -----------------------------------------------------------------
+
+TEST(StepTimes, OfUpdatesDoNotHoldTheLoadingOfTheState) {
+  sim::Options device = virtual_device();
+  device.rates.host_elems_per_s = {1e6};
+  Config config;
+  config.host.synthetic_topology = "numa:1 core:1 pu:1";
+  ManualTrainer trainer(config, device);
+  const GroupId group = trainer.engine->add_group({});
+  const ParameterId w = trainer.add("w", std::vector<float>(10000, 1.0F), group);
+  trainer.engine->commit();
+  EXPECT_EQ(trainer.engine->stats().update_busy_us, 0.0);
+  trainer.step({{w, std::vector<float>(10000, 1.0F)}});
+  trainer.engine->synchronize();
+  EXPECT_DOUBLE_EQ(trainer.engine->stats().update_busy_us, 10000.0);
+}
+
+/// Where the host adds up the gradients step() waits for the sums and their norm.
+TEST(StepTimes, HoldTheWaitForSums) {
+  constexpr std::size_t elems = 4 * 4096;
+  sim::Options device = virtual_device();
+  device.rates.link_down_bytes_per_s = 1e6;
+  Config config;
+  config.accumulate = Accumulate::host;
+  config.bucket_bytes = 8192;
+  ManualTrainer trainer(config, device);
+  const GroupId group = trainer.engine->add_group({});
+  const ParameterId w = trainer.add("w", std::vector<float>(elems, 1.0F), group);
+  trainer.engine->commit();
+  trainer.wait_all();
+  trainer.give(w, std::vector<float>(elems, 1.0F));
+  const sim::Duration start = trainer.gpu.now();
+  EXPECT_TRUE(trainer.engine->step().applied());
+  const std::chrono::duration<double, std::micro> blocked = trainer.gpu.now() - start;
+  EXPECT_GT(blocked.count(), 0.0) << "nothing was tried";
+  EXPECT_NEAR(trainer.engine->stats().gate_wait_us, blocked.count(), 1e-3);
+}
+
+/// Four buckets leave one after the other through a ring of one buffer.
+TEST(StepTimes, HoldTheWaitForABufferThatIsStillToBeTaken) {
+  constexpr std::size_t elems = 4 * 4096;
+  sim::Options device = virtual_device();
+  device.rates.link_down_bytes_per_s = 1e6;
+  Config config;
+  config.bucket_bytes = 8192;
+  config.pinned_slots = 1;
+  ManualTrainer trainer(config, device);
+  const GroupId group = trainer.engine->add_group({});
+  const ParameterId w = trainer.add("w", std::vector<float>(elems, 1.0F), group);
+  trainer.engine->commit();
+  trainer.wait_all();
+  trainer.give(w, std::vector<float>(elems, 1.0F));
+  const double before = trainer.engine->stats().refresh_wait_us;
+  const sim::Duration start = trainer.gpu.now();
+  trainer.engine->wait_gradient_taken(w, trainer.stream);
+  const std::chrono::duration<double, std::micro> blocked = trainer.gpu.now() - start;
+  EXPECT_GT(blocked.count(), 0.0) << "nothing was tried";
+  EXPECT_NEAR(trainer.engine->stats().refresh_wait_us - before, blocked.count(), 1e-3);
 }
 
 }  // namespace

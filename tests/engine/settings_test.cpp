@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "outboard/outboard.hpp"
 #include "support/expect_error.hpp"
@@ -43,6 +44,49 @@ TEST(BrokenConfig, NamesTheFieldOfTheLossScale) {
   expect_refused("min_scale", [](Config& c) { c.loss_scaling.min_scale = 3.0; });
   expect_refused("max_scale", [](Config& c) { c.loss_scaling.max_scale = 32768.0; });
   expect_refused("give_up_after", [](Config& c) { c.loss_scaling.give_up_after = 0; });
+}
+
+TEST(BrokenConfig, KeepsLossScalesWhoseInverseIsAFloat) {
+  expect_refused("initial_scale", [](Config& c) {
+    c.loss_scaling.initial_scale = c.loss_scaling.min_scale = 0x1p-101;
+  });
+  expect_refused("initial_scale", [](Config& c) {
+    c.loss_scaling.initial_scale = c.loss_scaling.max_scale = 0x1p101;
+  });
+  expect_refused("min_scale", [](Config& c) { c.loss_scaling.min_scale = 0x1p-140; });
+  expect_refused("max_scale", [](Config& c) { c.loss_scaling.max_scale = 0x1p140; });
+  Config widest;
+  widest.loss_scaling.min_scale = 0x1p-100;
+  widest.loss_scaling.max_scale = 0x1p100;
+  EXPECT_NO_THROW(widest.validate());
+}
+
+/// Scalars that an update would take as infinite.
+TEST(BrokenGroup, NamesTheFieldThatIsNoFloat) {
+  struct Case {
+    AdamW settings;
+    const char* field;
+  };
+  const std::vector<Case> cases = {
+      {{.lr = 1e39}, "AdamW::lr"},
+      {{.lr = 1e38}, "AdamW::lr"},  // divided by 1 - beta1 in the first update
+      {{.lr = 3.5e38, .beta1 = 0.0}, "AdamW::lr"},
+      {{.eps = 3.5e38}, "AdamW::eps"},
+      {{.lr = 1e30, .weight_decay = 1e30}, "AdamW::weight_decay"},
+      {{.lr = 1.0, .weight_decay = 3.5e38}, "AdamW::weight_decay"},
+  };
+  const sim::Gpu gpu(virtual_device());
+  Engine engine(gpu.device());
+  const GroupId group = engine.add_group({});
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.field);
+    expect_error(ErrorCode::invalid_config, {c.field, "3.4e38"}, [&] { c.settings.validate(); });
+    expect_error(ErrorCode::invalid_config, {c.field}, [&] { engine.add_group(c.settings); });
+    expect_error(ErrorCode::invalid_config, {c.field},
+                 [&] { engine.set_group(group, c.settings); });
+  }
+  const AdamW largest{.lr = 3e38, .beta1 = 0.0, .eps = 3e38, .weight_decay = 1.0};
+  EXPECT_NO_THROW(largest.validate());
 }
 
 }  // namespace
