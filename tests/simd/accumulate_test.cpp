@@ -3,6 +3,7 @@
 #include "simd/accumulate.hpp"
 
 #include <bit>
+#include <initializer_list>
 #include <limits>
 #include <vector>
 
@@ -35,8 +36,9 @@ bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
 TEST_P(AccumulateOnEveryTarget, AddsInTheOrderOfTheCallsAtAnyLengthAndOffset) {
   Random random(test_seed());
   SCOPED_TRACE(seed_text());
-  for (const std::size_t size : {0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 1025}) {
-    for (const std::size_t offset : {0, 1, 5, 15}) {
+  for (const std::size_t size :
+       std::initializer_list<std::size_t>{0, 1, 7, 8, 15, 16, 17, 63, 64, 65, 1025}) {
+    for (const std::size_t offset : std::initializer_list<std::size_t>{0, 1, 5, 15}) {
       std::vector<float> sum(offset + size + 1, std::numeric_limits<float>::quiet_NaN());
       std::vector<float> expected(size);
       for (int call = 0; call < 3; ++call) {
@@ -58,7 +60,8 @@ TEST_P(AccumulateOnEveryTarget, AddsInTheOrderOfTheCallsAtAnyLengthAndOffset) {
 TEST_P(AccumulateOnEveryTarget, ReductionOfFloatsHasTheBitsOfTheHalvesTheyCameFrom) {
   Random random(test_seed());
   SCOPED_TRACE(seed_text());
-  for (const std::size_t size : {1, 64, 4095, 4096, 4097, 20000}) {
+  for (const std::size_t size :
+       std::initializer_list<std::size_t>{1, 64, 4095, 4096, 4097, 20000}) {
     auto halves = random_halves(random, size);
     for (const bool bad : {false, true}) {
       if (bad) {
