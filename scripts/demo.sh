@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds, and trains the GPT example on real English prose.
-# Arguments go to the example: scripts/demo.sh --help, scripts/demo.sh --data FILE|DIR --steps 500
+# Installs what is missing, builds, and trains the text example on real English prose.
+# Arguments go to the example: scripts/demo.sh --help
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -40,12 +40,12 @@ unpack_manual() {
 }
 
 ensure_packages "${build_packages[@]}"
-build_preset release --target outboard_gpt
+build_preset release --target outboard_text
 case " $* " in
-  *" --data "* | *" --help "* | *" --fit "*) ;;
+  *" --data "* | *" --help "*) ;;
   *)
     text=$(find_text)
     set -- --data "$text" "$@"
     ;;
 esac
-exec "$root/build/release/bin/outboard_gpt" "$@"
+exec "$root/build/release/bin/outboard_text" "$@"
