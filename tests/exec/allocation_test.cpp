@@ -17,6 +17,8 @@ void count() noexcept {
 }
 }  // namespace
 
+// Default visibility: only then do the shared libraries call these too.
+#pragma GCC visibility push(default)
 extern "C" {
 void* __libc_malloc(std::size_t bytes);
 void* __libc_calloc(std::size_t count, std::size_t bytes);
@@ -45,6 +47,7 @@ int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) {
   return *result == nullptr;
 }
 }
+#pragma GCC visibility pop
 
 namespace outboard::exec {
 namespace {
