@@ -19,8 +19,14 @@ void LossScaler::clean_step() noexcept {
 
 bool LossScaler::overflow() noexcept {
   clean_steps_ = 0;
-  if (overflows_in_a_row_++ == 0) scale_before_row_ = scale_;
-  if (settings_.dynamic) scale_ = std::max(scale_ * 0.5, settings_.min_scale);
+  if (overflows_in_a_row_++ == 0) {
+    scale_before_row_ = scale_;
+    halvings_in_row_ = 0;
+  }
+  if (settings_.dynamic && scale_ > settings_.min_scale) {
+    scale_ *= 0.5;  // both are powers of two: never below the floor
+    halvings_in_row_ += 1;
+  }
   return overflows_in_a_row_ >= settings_.give_up_after;
 }
 

@@ -16,8 +16,10 @@ class LossScaler {
   [[nodiscard]] double scale() const noexcept { return scale_; }
   [[nodiscard]] std::uint32_t clean_steps() const noexcept { return clean_steps_; }
   [[nodiscard]] std::uint32_t overflows_in_a_row() const noexcept { return overflows_in_a_row_; }
-  /// The scale before the first overflow of the current row.
+  /// The scale before the first overflow of the current or the last row.
   [[nodiscard]] double scale_before_row() const noexcept { return scale_before_row_; }
+  /// How many overflows of that row found the scale above its floor, and halved it.
+  [[nodiscard]] std::uint32_t halvings_in_row() const noexcept { return halvings_in_row_; }
 
   /// A step was applied: doubles the scale once `growth_interval` of them came in a row.
   void clean_step() noexcept;
@@ -31,6 +33,7 @@ class LossScaler {
   double scale_before_row_;
   std::uint32_t clean_steps_ = 0;
   std::uint32_t overflows_in_a_row_ = 0;
+  std::uint32_t halvings_in_row_ = 0;
 };
 
 }  // namespace outboard::optim

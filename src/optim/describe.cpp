@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/describe.hpp"
+
+#include <array>
+#include <charconv>
+#include <cmath>
+
+namespace outboard::optim {
+
+std::string show_number(double value) {
+  std::array<char, 32> text{};
+  char* const last = text.data() + text.size();
+  const double magnitude = std::abs(value);
+  const bool plain = magnitude >= 1e-4 && magnitude < 1e16;
+  const auto end = plain ? std::to_chars(text.data(), last, value, std::chars_format::fixed).ptr
+                         : std::to_chars(text.data(), last, value).ptr;
+  return {text.data(), end};
+}
+
+std::string describe(const AdamW& settings) {
+  return "AdamW, decoupled weight decay " + show_number(settings.weight_decay) + ", lr " +
+         show_number(settings.lr) + ", betas " + show_number(settings.beta1) + " and " +
+         show_number(settings.beta2) + ", eps " + show_number(settings.eps);
+}
+
+}  // namespace outboard::optim
