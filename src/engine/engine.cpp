@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "exec/executor.hpp"
+#include "optim/describe.hpp"
 #include "outboard/error.hpp"
 #include "pipeline/step.hpp"
 #include "simd/target.hpp"
@@ -116,7 +117,12 @@ class Engine::Impl {
                                                    " is unknown; use what add_group() returned");
     }
     settings.validate();
-    groups_[group.value] = settings;
+    AdamW& current = groups_[group.value];
+    AdamW with_new_rate = current;
+    with_new_rate.lr = settings.lr;
+    current = settings;
+    if (settings == with_new_rate) return;
+    if (pipeline_ && config_.log) log_change(group.value);
   }
 
   /// The pipeline, for a call that needs commit().
@@ -156,12 +162,23 @@ class Engine::Impl {
     if (!text.empty() && text.back() != '\n') text += '\n';
     text += "threads: " + threads_.why + "\n";
     text += "simd: " + std::string(simd::active_target()) + "\n";
-    text += "optimizer: AdamW, decoupled weight decay\n";
+    for (std::uint32_t i = 0; i < groups_.size(); ++i) text += describe_group(i) + "\n";
     if (pipeline_) text += pipeline_->describe();
     return text;
   }
 
  private:
+  [[nodiscard]] std::string describe_group(std::uint32_t group) const {
+    return "optimizer, group " + std::to_string(group) + ": " + optim::describe(groups_[group]);
+  }
+
+  /// Once for each group: what is scheduled changes with every step.
+  void log_change(std::uint32_t group) {
+    if (!changed_groups_.insert(group).second) return;
+    log_lines(LogLevel::info,
+              describe_group(group) + ", from the next step on; describe() tells of later changes");
+  }
+
   void require_before_commit(const std::string& call) const {
     if (!pipeline_) return;
     throw Error(ErrorCode::protocol_error,
@@ -255,7 +272,8 @@ class Engine::Impl {
   topology::ThreadChoice threads_;
   std::vector<AdamW> groups_;
   std::vector<pipeline::ParameterInput> parameters_;
-  std::set<std::string> names_;  ///< second names of tied weights too
+  std::set<std::uint32_t> changed_groups_;  ///< whose change after commit() has been logged
+  std::set<std::string> names_;             ///< second names of tied weights too
   std::map<std::uintptr_t, std::uint32_t> by_address_;
   std::unique_ptr<exec::Executor> executor_;
   std::unique_ptr<pipeline::Pipeline> pipeline_;

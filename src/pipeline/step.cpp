@@ -144,12 +144,13 @@ StepResult Pipeline::step(std::span<const AdamW> groups) {
     if (std::ranges::none_of(flow_.parameters, given)) return result;
     if (flow_.options.micro_batches > 0) complete_sums(lock);
     const StepGate::Verdict verdict = gate_->decide(lock, result);
+    if (config_.log) warn(gate_->news(verdict, result));
     if (verdict.apply) {
       result.outcome = StepOutcome::applied;
       apply(lock, groups, verdict.coeff);
     } else {
       result.outcome = StepOutcome::skipped;
-      skip(result);
+      skip();
       if (verdict.give_up) throw gate_->give_up_error(result);
     }
     return result;
@@ -221,19 +222,9 @@ void Pipeline::wait_for_last_step(std::unique_lock<std::mutex>& lock) {
   flow_.stats.drain_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
 }
 
-void Pipeline::skip(const StepResult& result) {
+void Pipeline::skip() {
   gradient_out_->drop();  // the readers stay: the next upload is ordered behind them too
   flow_.stats.steps_skipped += 1;
-  if (!config_.log || gate_->overflows_in_a_row() > 1) return;  // said once
-  std::string cause = "the norm of the gradients is " + std::to_string(result.grad_norm);
-  if (result.non_finite) {
-    cause = "parameter '" + std::string(result.non_finite->name) + "' has a gradient that is " +
-            (result.non_finite->is_nan ? "NaN" : "Inf") + " at element " +
-            std::to_string(result.non_finite->element);
-  }
-  warn("step " + std::to_string(result.step) + " skipped, nothing changed: " + cause +
-       "; the loss scale goes from " + std::to_string(result.loss_scale) + " to " +
-       std::to_string(result.next_loss_scale) + ". Further skips in a row are in StepResult only");
 }
 
 void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups,
@@ -419,7 +410,7 @@ void Pipeline::report_weight_overflows() {
 }
 
 void Pipeline::warn(std::string text) {
-  if (!config_.log) return;
+  if (!config_.log || text.empty()) return;
   warnings_.push_back(std::move(text));
   any_warnings_.store(true);
 }

@@ -92,9 +92,9 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void open_gate();
   void run_serially(std::unique_lock<std::mutex>& lock);
   void synchronize_uploads(std::unique_lock<std::mutex>& lock);
-  void skip(const StepResult& result);
+  void skip();
   void report_weight_overflows();
-  void warn(std::string text);
+  void warn(std::string text);  ///< nothing if empty
   void deliver_warnings() noexcept;
   /// Hands warnings to the sink when a public call ends, without the lock: a sink may call back.
   struct Delivery {

@@ -3,9 +3,30 @@
 
 #include <cstring>
 
+#include "optim/describe.hpp"
 #include "pipeline/host_sums.hpp"
 
 namespace outboard::pipeline {
+namespace {
+
+using optim::show_number;
+
+std::string step_name(const StepResult& result) {
+  return "step " + std::to_string(result.step);
+}
+
+/// Why a step overflowed.
+std::string cause(const StepResult& result) {
+  if (!result.non_finite) {
+    return "every gradient is finite but their norm is " + show_number(result.grad_norm);
+  }
+  const NonFinite& found = *result.non_finite;
+  return "parameter '" + std::string(found.name) + "' has a gradient that is " +
+         (found.is_nan ? "NaN" : "Inf") + " at element " + std::to_string(found.element) +
+         ", the first of " + std::to_string(found.count) + " non-finite in that parameter";
+}
+
+}  // namespace
 
 StepGate::StepGate(Flow& flow, const GateSettings& settings, const void* scalars,
                    std::span<std::byte> host, bool overflow_counts)
@@ -31,6 +52,7 @@ StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResul
   Verdict verdict;
   verdict.apply = !decision.overflow;
   verdict.coeff = decision.coeff;
+  verdict.skips_before = scaler_.overflows_in_a_row();
   if (verdict.apply) {
     scaler_.clean_step();
   } else {
@@ -80,23 +102,52 @@ optim::GradientTotals StepGate::totals(StepResult& result) const {
   return totals;
 }
 
-Error StepGate::give_up_error(const StepResult& result) const {
-  std::string text = std::to_string(scaler_.overflows_in_a_row()) +
-                     " steps in a row overflowed while the loss scale went from " +
-                     std::to_string(scaler_.scale_before_row()) + " to " +
-                     std::to_string(scaler_.scale()) + "; ";
-  if (result.non_finite) {
-    const NonFinite& found = *result.non_finite;
-    text += "the first non-finite gradient is parameter '" + std::string(found.name) +
-            "', element " + std::to_string(found.element) +
-            (found.is_nan ? " (NaN), " : " (Inf), ") + std::to_string(found.count) +
-            " in that parameter. ";
-  } else {
-    text += "every gradient is finite but their norm is " + std::to_string(result.grad_norm) + ". ";
+bool StepGate::scaling() const noexcept {
+  return settings_.loss_scaling.dynamic || settings_.loss_scaling.initial_scale != 1.0;
+}
+
+std::string StepGate::news(const Verdict& verdict, const StepResult& result) const {
+  if (!verdict.apply && verdict.skips_before == 0) {
+    return step_name(result) + " skipped, nothing changed: " + cause(result) +
+           scale_after_skip(result) +
+           ". If more are skipped in a row, one line says so when a step is applied again";
   }
-  return {
-      ErrorCode::numerics,
-      text + "Look for a diverged model or bad data; LossScaling::give_up_after sets the limit"};
+  if (!verdict.apply || verdict.skips_before < 2) return {};
+  std::string text =
+      step_name(result) + " applied after " + std::to_string(verdict.skips_before) + " skipped";
+  if (!settings_.loss_scaling.dynamic) return text;
+  return text + "; the loss scale settled at " + show_number(result.loss_scale) + ", from " +
+         show_number(scaler_.scale_before_row());
+}
+
+std::string StepGate::scale_after_skip(const StepResult& result) const {
+  if (!scaling()) return {};
+  const std::string from = show_number(result.loss_scale);
+  if (!settings_.loss_scaling.dynamic) return "; the loss scale is fixed at " + from;
+  if (result.next_loss_scale == result.loss_scale) {
+    return "; the loss scale is at its floor, " + from;
+  }
+  return "; the loss scale goes from " + from + " to " + show_number(result.next_loss_scale);
+}
+
+/// Every scale of the row: halvings leave no other way from its start to its end.
+std::string StepGate::scale_history() const {
+  if (!scaling()) return {};
+  const std::string now = show_number(scaler_.scale());
+  const std::uint32_t halvings = scaler_.halvings_in_row();
+  if (halvings == 0) return "the loss scale stayed at " + now + " for all of them; ";
+  std::string text = "the loss scale went from " + show_number(scaler_.scale_before_row()) +
+                     " to " + now + " in " + std::to_string(halvings) + " halvings";
+  const std::uint32_t at_floor = scaler_.overflows_in_a_row() - halvings;
+  if (at_floor > 0) text += " and stayed there for " + std::to_string(at_floor) + " more";
+  return text + "; ";
+}
+
+Error StepGate::give_up_error(const StepResult& result) const {
+  return {ErrorCode::numerics,
+          step_name(result) + ": " + std::to_string(scaler_.overflows_in_a_row()) +
+              " steps in a row overflowed; " + scale_history() + "now " + cause(result) +
+              ". Look for a diverged model or bad data; LossScaling::give_up_after sets the limit"};
 }
 
 std::uint64_t StepGate::resident_overflows(std::uint32_t parameter) const {

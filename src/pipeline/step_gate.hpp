@@ -34,19 +34,20 @@ class StepGate {
     settings_.accumulation = micro_batches;
   }
   [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
-  [[nodiscard]] std::uint32_t overflows_in_a_row() const noexcept {
-    return scaler_.overflows_in_a_row();
-  }
 
   struct Verdict {
     bool apply = false;
     bool give_up = false;  ///< the loss scale has overflowed too often: see give_up_error()
     double coeff = 1.0;
+    std::uint32_t skips_before = 0;  ///< steps skipped in a row just before this one
   };
   /// Waits for the scalars (the lock is released meanwhile) and fills in the result: norm, clip,
   /// loss scales, the non-finite element. Applies the outcome to the loss scale.
   /// With Accumulate::host and host placement the scalars come from the sums, which are complete.
   Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
+  /// What the log hears of this step: that a row of skipped steps begins, and why, or that one of
+  /// several has ended, and with which loss scale. Empty: nothing.
+  [[nodiscard]] std::string news(const Verdict& verdict, const StepResult& result) const;
   [[nodiscard]] Error give_up_error(const StepResult& result) const;
   /// Weights of a device-resident parameter that became Inf, in total, as of the last gate.
   [[nodiscard]] std::uint64_t resident_overflows(std::uint32_t parameter) const;
@@ -55,6 +56,10 @@ class StepGate {
   void fetch_scalars(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] device::GradientScalars scalars_of(std::uint32_t parameter) const;
   [[nodiscard]] optim::GradientTotals totals(StepResult& result) const;
+  /// False if gradients are taken as they are: a fixed loss scale of 1.
+  [[nodiscard]] bool scaling() const noexcept;
+  [[nodiscard]] std::string scale_after_skip(const StepResult& result) const;
+  [[nodiscard]] std::string scale_history() const;
 
   Flow& flow_;
   GateSettings settings_;

@@ -2,11 +2,8 @@
 /// Nothing goes wrong in silence: what the log sink hears, once each, with a cause.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <limits>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -14,52 +11,13 @@
 #include <vector>
 
 #include "engine/flavours.hpp"
+#include "support/log_lines.hpp"
 #include "support/manual_trainer.hpp"
 
 namespace outboard::testing {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-/// Keeps what a sink is given.
-class Log {
- public:
-  [[nodiscard]] LogSink sink() const {
-    return [lines = lines_](LogLevel level, std::string_view text) {
-      const std::lock_guard lock(lines->mutex);
-      lines->entries.emplace_back(level, text);
-    };
-  }
-  /// Lines of warning or worse that hold every one of `words`.
-  [[nodiscard]] std::size_t warnings(const std::vector<std::string>& words) const {
-    const std::lock_guard lock(lines_->mutex);
-    return static_cast<std::size_t>(std::ranges::count_if(lines_->entries, [&](const auto& line) {
-      return line.first != LogLevel::info && std::ranges::all_of(words, [&](const auto& word) {
-               return line.second.find(word) != std::string::npos;
-             });
-    }));
-  }
-  /// Lines that hold a newline or nothing at all.
-  [[nodiscard]] std::size_t broken_lines() const {
-    const std::lock_guard lock(lines_->mutex);
-    return static_cast<std::size_t>(std::ranges::count_if(lines_->entries, [](const auto& line) {
-      return line.second.empty() || line.second.find('\n') != std::string::npos;
-    }));
-  }
-  [[nodiscard]] std::string all() const {
-    const std::lock_guard lock(lines_->mutex);
-    std::string text;
-    for (const auto& line : lines_->entries) text += line.second + "\n";
-    return text;
-  }
-
- private:
-  struct Lines {
-    std::mutex mutex;
-    std::vector<std::pair<LogLevel, std::string>> entries;
-  };
-  std::shared_ptr<Lines> lines_ = std::make_shared<Lines>();
-};
 
 class Reports : public ::testing::TestWithParam<Flavour> {
  protected:
@@ -73,7 +31,7 @@ class Reports : public ::testing::TestWithParam<Flavour> {
   }
   ManualTrainer& t() { return trainer_.value(); }
   Engine& engine() { return *t().engine; }
-  Log log_;
+  LogLines log_;
   GroupId group_;
   std::optional<ManualTrainer> trainer_;
 };

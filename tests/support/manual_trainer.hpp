@@ -45,6 +45,7 @@ class ManualTrainer {
                   std::span<const float> master = {}) {
     ParameterSpec spec;
     spec.name = name;
+    spec.dtype = dtype;
     spec.elems = initial.size();
     spec.data = make(initial);
     spec.group = group;
@@ -84,6 +85,7 @@ class ManualTrainer {
 
   sim::Gpu gpu;
   NativeStream stream;
+  DType dtype = DType::f16;  ///< of the parameters added from here on
 
  private:
   struct Parameter {
