@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A small network trained for 200 steps with the engine and with the plain optimizer: the loss of
+/// every step is the same.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "engine/precisions.hpp"
+#include "support/manual_trainer.hpp"
+#include "support/plain_adamw.hpp"
+
+namespace outboard::testing {
+namespace {
+
+constexpr int kSteps = 200;
+const AdamW kSettings{.lr = 1e-3, .weight_decay = 0.01};
+
+using Values = std::vector<float>;
+
+/// 24 -> 96 -> 80 -> 4 with tanh between, mean squared error over 16 fixed samples, which
+/// come in pairs of one input and two targets, so that the loss does not go to 0: 10,484
+/// parameters.
+class Network {
+ public:
+  static constexpr std::size_t kSamples = 16;
+  static constexpr std::array<std::size_t, 4> kWidths = {24, 96, 80, 4};
+  static constexpr std::size_t kLayers = kWidths.size() - 1;
+
+  struct Result {
+    double loss = 0.0;
+    std::vector<std::vector<double>> gradients;  ///< weight and bias of each layer in turn
+  };
+
+  static std::vector<Values> initial() {
+    std::vector<Values> out;
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      const float width = 1.0F / std::sqrt(static_cast<float>(kWidths[layer]));
+      Values weights(kWidths[layer] * kWidths[layer + 1]);
+      for (std::size_t e = 0; e < weights.size(); ++e) weights[e] = width * mixed_unit(1, layer, e);
+      out.push_back(std::move(weights));
+      out.emplace_back(kWidths[layer + 1], 0.0F);
+    }
+    return out;
+  }
+
+  /// `parameters`: as initial() lays them out.
+  static Result run(const std::vector<Values>& parameters) {
+    Result result;
+    for (const Values& values : parameters) result.gradients.emplace_back(values.size(), 0.0);
+    for (std::size_t sample = 0; sample < kSamples; ++sample) add(parameters, sample, result);
+    return result;
+  }
+
+ private:
+  using Row = std::vector<double>;
+
+  static void add(const std::vector<Values>& parameters, std::size_t sample, Result& result) {
+    std::vector<Row> rows(1);
+    for (std::size_t i = 0; i < kWidths[0]; ++i) {
+      rows[0].push_back(static_cast<double>(mixed_unit(2, sample / 2, i)));
+    }
+    for (std::size_t layer = 0; layer < kLayers; ++layer) {
+      rows.push_back(forward(parameters, layer, rows[layer]));
+    }
+    Row error(kWidths[kLayers]);
+    for (std::size_t o = 0; o < error.size(); ++o) {
+      const double off = rows[kLayers][o] - static_cast<double>(mixed_unit(3, sample, o));
+      result.loss += off * off / kSamples;
+      error[o] = 2.0 * off / kSamples;
+    }
+    for (std::size_t layer = kLayers; layer-- > 0;) {
+      error = backward(parameters, layer, rows[layer], error, result.gradients);
+    }
+  }
+
+  static Row forward(const std::vector<Values>& parameters, std::size_t layer, const Row& in) {
+    const Values& weights = parameters[2 * layer];
+    Row out(parameters[2 * layer + 1].begin(), parameters[2 * layer + 1].end());
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      const float* row = &weights[i * out.size()];
+      for (std::size_t o = 0; o < out.size(); ++o) out[o] += in[i] * static_cast<double>(row[o]);
+    }
+    if (layer + 1 < kLayers)
+      std::ranges::transform(out, out.begin(), [](double x) { return std::tanh(x); });
+    return out;
+  }
+
+  /// Adds this layer's gradients. @return the error before its input's tanh.
+  static Row backward(const std::vector<Values>& parameters, std::size_t layer, const Row& in,
+                      const Row& error, std::vector<std::vector<double>>& gradients) {
+    const Values& weights = parameters[2 * layer];
+    Row before(in.size(), 0.0);
+    for (std::size_t o = 0; o < error.size(); ++o) gradients[2 * layer + 1][o] += error[o];
+    for (std::size_t i = 0; i < in.size(); ++i) {
+      for (std::size_t o = 0; o < error.size(); ++o) {
+        const std::size_t e = i * error.size() + o;
+        gradients[2 * layer][e] += in[i] * error[o];
+        before[i] += static_cast<double>(weights[e]) * error[o];
+      }
+      before[i] *= 1.0 - in[i] * in[i];  // of the first layer's input nobody asks
+    }
+    return before;
+  }
+};
+
+/// A value as a parameter of this type holds it.
+float rounded(DType dtype, double value) {
+  const auto single = static_cast<float>(value);
+  return dtype == DType::f16 ? half_to_float(half_from_float(single)) : single;
+}
+
+/// AdamW on floats in the order of docs/numerics.md, one element after the other: what the engine
+/// would be without offload, threads, buckets and vectors.
+class PlainFloats {
+ public:
+  void add(const Values& initial) {
+    parameters_.push_back({initial, Values(initial.size()), Values(initial.size())});
+  }
+  [[nodiscard]] const Values& values(std::size_t i) const { return parameters_[i].p; }
+
+  /// `gradients`: times `scale`, as their type rounded them.
+  void step(const std::vector<Values>& gradients, double scale) {
+    ++step_;
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      for (std::size_t e = 0; e < gradients[i].size(); ++e) {
+        update(parameters_[i], e, gradients[i][e] * static_cast<float>(1.0 / scale));
+      }
+    }
+  }
+
+ private:
+  struct Parameter {
+    Values p, m, v;
+  };
+  void update(Parameter& state, std::size_t e, float g) const {
+    const AdamW& s = kSettings;
+    const double bias1 = 1.0 - std::pow(s.beta1, step_);
+    const double bias2 = 1.0 - std::pow(s.beta2, step_);
+    float &p = state.p[e], &m = state.m[e], &v = state.v[e];
+    m = static_cast<float>(s.beta1) * m + static_cast<float>(1.0 - s.beta1) * g;
+    v = static_cast<float>(s.beta2) * v + static_cast<float>(1.0 - s.beta2) * g * g;
+    const float d =
+        std::sqrt(v) * static_cast<float>(1.0 / std::sqrt(bias2)) + static_cast<float>(s.eps);
+    p -= static_cast<float>(s.lr * s.weight_decay) * p + static_cast<float>(s.lr / bias1) * (m / d);
+  }
+  std::vector<Parameter> parameters_;
+  int step_ = 0;
+};
+
+std::vector<Values> rounded_gradients(const Network::Result& result, const Precision& precision) {
+  std::vector<Values> out;
+  for (const std::vector<double>& gradient : result.gradients) {
+    out.emplace_back();
+    for (const double g : gradient) {
+      out.back().push_back(rounded(precision.dtype, g * precision.loss_scale));
+    }
+  }
+  return out;
+}
+
+std::vector<double> plain_losses(const Precision& precision) {
+  PlainAdamW plain({kSettings}, {.loss_scaling = precision.config().loss_scaling});
+  for (const Values& values : Network::initial()) {
+    std::vector<double> start;
+    for (const float value : values) start.push_back(rounded(precision.dtype, value));
+    plain.add(start);
+  }
+  std::vector<double> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Values> weights(Network::initial().size());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      for (const double p : plain.parameter(i).p) weights[i].push_back(rounded(precision.dtype, p));
+    }
+    const Network::Result result = Network::run(weights);
+    losses.push_back(result.loss);
+    PlainAdamW::Gradients gradients;
+    for (const Values& gradient : rounded_gradients(result, precision)) {
+      gradients.emplace_back(std::vector<double>(gradient.begin(), gradient.end()));
+    }
+    EXPECT_FALSE(plain.step(gradients).skipped);
+  }
+  return losses;
+}
+
+std::vector<double> plain_float_losses(const Precision& precision) {
+  PlainFloats plain;
+  for (Values values : Network::initial()) {
+    for (float& value : values) value = rounded(precision.dtype, value);
+    plain.add(values);
+  }
+  std::vector<double> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Values> weights(Network::initial().size());
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      for (const float p : plain.values(i)) weights[i].push_back(rounded(precision.dtype, p));
+    }
+    const Network::Result result = Network::run(weights);
+    losses.push_back(result.loss);
+    plain.step(rounded_gradients(result, precision), precision.loss_scale);
+  }
+  return losses;
+}
+
+std::vector<double> engine_losses(const Flavour& flavour, const Precision& precision) {
+  ManualTrainer trainer(flavour.apply(precision.config()), flavour.device());
+  trainer.dtype = precision.dtype;
+  const GroupId group = trainer.engine->add_group(kSettings);
+  std::vector<ParameterId> ids;
+  for (const Values& values : Network::initial()) {
+    ids.push_back(trainer.add("p" + std::to_string(ids.size()), values, group));
+  }
+  trainer.engine->commit();
+  std::vector<double> losses;
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<Values> weights;
+    for (const ParameterId id : ids) weights.push_back(to_floats(trainer.weight_bits(id)));
+    const Network::Result result = Network::run(weights);
+    losses.push_back(result.loss);
+    const std::vector<Values> scaled = rounded_gradients(result, precision);
+    ManualTrainer::Gradients gradients;
+    for (std::size_t i = 0; i < ids.size(); ++i) gradients.emplace_back(ids[i], scaled[i]);
+    EXPECT_TRUE(trainer.step(gradients).applied());
+  }
+  return losses;
+}
+
+/// The references' losses, made once for each precision.
+struct References {
+  std::vector<double> doubles, floats;
+};
+const References& references(const Precision& precision) {
+  static std::map<std::string, References> all;
+  auto [at, added] = all.try_emplace(precision.name);
+  if (added) at->second = {plain_losses(precision), plain_float_losses(precision)};
+  return at->second;
+}
+
+class OffloadTrajectory : public ::testing::TestWithParam<std::tuple<Flavour, Precision>> {};
+INSTANTIATE_TEST_SUITE_P(Ways, OffloadTrajectory,
+                         ::testing::Combine(::testing::ValuesIn(all_flavours()),
+                                            ::testing::ValuesIn(all_precisions())),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + "_" + std::get<1>(test.param).name;
+                         });
+
+TEST_P(OffloadTrajectory, HasTheLossesOfThePlainOptimizer) {
+  const auto& [flavour, precision] = GetParam();
+  const References& want = references(precision);
+  const std::vector<double> got = engine_losses(flavour, precision);
+  double largest = 0.0;
+  for (std::size_t step = 0; step < kSteps; ++step) {
+    ASSERT_EQ(got[step], want.floats[step]) << "step " << step << ", floats without offload";
+    const double exact = want.doubles[step];
+    largest = std::max(largest, std::abs(got[step] - exact) / exact);
+    ASSERT_NEAR(got[step], exact, exact * precision.loss_tolerance) << "step " << step;
+  }
+  EXPECT_LT(got.back(), 0.7 * got.front()) << "it has not learnt";
+  RecordProperty("largest_relative_difference", std::to_string(largest));
+}
+
+}  // namespace
+}  // namespace outboard::testing
