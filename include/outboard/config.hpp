@@ -29,11 +29,14 @@ struct OUTBOARD_API AdamW {
 };
 
 /// Loss scaling. `dynamic`: doubled after `growth_interval` clean steps, halved by an overflow,
-/// never below `min_scale` nor above `max_scale`; after `give_up_after` overflows in a row step()
-/// throws Error{numerics}. Static: stays at `initial_scale`; an overflow still skips the step.
+/// never below `min_scale` nor above `max_scale`. Static: stays at `initial_scale`; an overflow
+/// still skips the step. Either way step() throws Error{numerics} after `give_up_after` overflows
+/// in a row.
 struct OUTBOARD_API LossScaling {
   bool dynamic = true;
-  double initial_scale = 65536.0;  ///< a power of two
+  /// A power of two. Each halving on the way to what the gradients bear costs one skipped step:
+  /// from the default 8 to a scale of 256; from 2^32, which needs `max_scale` as large, 24.
+  double initial_scale = 65536.0;
   std::uint32_t growth_interval = 2000;
   double min_scale = 1.0;
   double max_scale = 16777216.0;

@@ -68,7 +68,8 @@ class OUTBOARD_API Engine {
 
   // --- each step -----------------------------------------------------------------------------
 
-  /// Replaces a group's hyper-parameters from the next step() on. Does not wait.
+  /// Replaces a group's hyper-parameters from the next step() on. Does not wait. The first change
+  /// of more than `lr` after commit() is logged, once for each group.
   /// @throws Error{invalid_config} naming the hyper-parameter, Error{invalid_argument} for an id.
   void set_group(GroupId group, const AdamW& settings);
   /// Makes `stream` wait for the refresh of `parameter` by the last step() called, if there is one.
@@ -130,7 +131,8 @@ class OUTBOARD_API Engine {
 
   [[nodiscard]] StepStats stats() const;
   [[nodiscard]] MemoryLedger ledger() const;  ///< after commit()
-  /// One line per choice: threads and why, nodes, SIMD target, pinning, placement.
+  /// One line per choice: threads and why, nodes, SIMD target, each group's algorithm, decay and
+  /// hyper-parameters as they are now, pinning, placement. commit() logs these lines.
   [[nodiscard]] std::string describe() const;
 
  private:
