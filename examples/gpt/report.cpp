@@ -56,6 +56,8 @@ std::string json_line(const StepReport& report) {
       {"lr", report.lr},
       {"loss_scale", result.loss_scale},
       {"outcome", example::outcome_of(result)},
+      {"steps_applied", report.applied},
+      {"steps_skipped", report.skipped},
       {"ms", report.ms},
       {"tokens", report.tokens},
       {"update_busy_ms", report.update_busy_ms},

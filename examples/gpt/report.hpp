@@ -20,8 +20,9 @@ struct StepReport {
   double lr = 0.0;
   double ms = 0.0;  ///< in virtual time: virtual
   std::size_t tokens = 0;
-  std::optional<TimeSplit> split{};  ///< real time only
-  double update_busy_ms = 0.0;       ///< host nodes updating since the step before
+  std::optional<TimeSplit> split{};        ///< real time only
+  std::uint64_t applied = 0, skipped = 0;  ///< steps so far, this one included
+  double update_busy_ms = 0.0;             ///< host nodes updating since the step before
   std::optional<std::uint64_t> digest{};
   std::optional<double> held_out{};  ///< nats per token, where it was measured
   std::optional<double> order2{};    ///< that of the model to beat, there as well

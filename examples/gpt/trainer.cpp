@@ -146,9 +146,11 @@ StepReport Trainer::train_step(std::uint64_t step) {
   report.tokens = options_.accumulation * options_.shape.positions(options_.shape.batch);
   report.loss =
       std::accumulate(losses_.begin(), losses_.end(), 0.0) / static_cast<double>(report.tokens);
-  const double busy = engine_.stats().update_busy_us;
-  report.update_busy_ms = (busy - update_busy_us_) * 1e-3;
-  update_busy_us_ = busy;
+  const outboard::StepStats stats = engine_.stats();
+  report.applied = stats.steps_applied;
+  report.skipped = stats.steps_skipped;
+  report.update_busy_ms = (stats.update_busy_us - update_busy_us_) * 1e-3;
+  update_busy_us_ = stats.update_busy_us;
   steps_ = step;
   train_ms_ += report.ms;
   if (report.split) split_ += *report.split;

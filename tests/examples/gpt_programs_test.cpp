@@ -97,6 +97,7 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
     double sum = 0.0;
     for (const auto& part : step["split_ms"]) sum += part.get<double>();
     EXPECT_NEAR(sum, step["ms"].get<double>(), 1e-9 * sum) << "the parts are the whole";
+    EXPECT_EQ(step["steps_applied"].get<int>() + step["steps_skipped"].get<int>(), step["step"]);
   }
 }
 

@@ -94,7 +94,12 @@ TEST(GptReport, JsonHoldsTheExactBitsAndTheSplit) {
   StepReport report = some_report();
   report.result.grad_norm = std::nan("");
   report.digest = 0x1234;
+  report.applied = 5;
+  report.skipped = 2;
   const auto json = nlohmann::json::parse(json_line(report));
+  EXPECT_EQ(json["outcome"], "applied");
+  EXPECT_EQ(json["steps_applied"], 5);
+  EXPECT_EQ(json["steps_skipped"], 2);
   EXPECT_EQ(std::strtod(json["loss_bits"].get<std::string>().c_str(), nullptr), 0.1 + 0.2);
   EXPECT_TRUE(json["grad_norm"].is_null());
   EXPECT_EQ(json["digest"], "0000000000001234");
