@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "gpt_reference.hpp"
 
+#include <cblas.h>
+
 #include <algorithm>
 #include <cmath>
 #include <numbers>
@@ -27,43 +29,56 @@ Normalized normalize(const double* x, std::size_t width) {
   return row;
 }
 
-/// Where element `i` of head `h` at position `t` of a sequence is in a matrix of `parts` widths.
-std::size_t at(const AttentionShape& s, std::size_t row, std::size_t t, std::size_t parts,
-               std::size_t part, std::size_t h) {
-  return ((row * s.context + t) * parts + part) * s.width() + h * s.head_width;
-}
-
 double dot(const double* a, const double* b, std::size_t count) {
   double sum = 0.0;
   for (std::size_t i = 0; i < count; ++i) sum += a[i] * b[i];
   return sum;
 }
 
-/// softmax(q k^T / sqrt(d)) of one query.
-Doubles probabilities(const AttentionShape& s, const Doubles& qkv, std::size_t row, std::size_t h,
-                      std::size_t query) {
-  Doubles p(query + 1);
-  for (std::size_t key = 0; key <= query; ++key) {
-    p[key] = dot(&qkv[at(s, row, query, 3, 0, h)], &qkv[at(s, row, key, 3, 1, h)], s.head_width) /
-             std::sqrt(static_cast<double>(s.head_width));
-  }
-  const double top = *std::max_element(p.begin(), p.end());
-  double sum = 0.0;
-  for (double& value : p) sum += value = std::exp(value - top);
-  for (double& value : p) value /= sum;
-  return p;
-}
+/// One head of one sequence as matrices of context x head_width. Rows of q, k and v are three
+/// widths apart, those of what attention gives one.
+struct HeadPlace {
+  std::size_t wide, narrow;  // where q begins in qkv, and the head's part of the output
+};
 
 template <class Body>
-void for_queries(const AttentionShape& s, const Body& body) {
+void for_heads(const AttentionShape& s, const Body& body) {
   for (std::size_t row = 0; row < s.rows; ++row) {
     for (std::size_t h = 0; h < s.heads; ++h) {
-      for (std::size_t query = 0; query < s.context; ++query) body(row, h, query);
+      const std::size_t position = row * s.context * s.width(), col = h * s.head_width;
+      body(HeadPlace{3 * position + col, position + col});
     }
   }
 }
 
+/// softmax(q k^T / sqrt(d)) of one head, context x context, 0 where a key is later than the query.
+Doubles probabilities(const AttentionShape& s, const double* q, const double* k) {
+  Doubles p(s.context * s.context);
+  product({s.context, s.context, s.head_width}, {q, 3 * s.width()}, {k, 3 * s.width(), true},
+          {p.data(), s.context});
+  for (std::size_t query = 0; query < s.context; ++query) {
+    double* const row = &p[query * s.context];
+    for (std::size_t key = 0; key <= query; ++key) {
+      row[key] /= std::sqrt(static_cast<double>(s.head_width));
+    }
+    const double top = *std::max_element(row, row + query + 1);
+    double sum = 0.0;
+    for (std::size_t key = 0; key <= query; ++key) sum += row[key] = std::exp(row[key] - top);
+    for (std::size_t key = 0; key <= query; ++key) row[key] /= sum;
+    std::fill(row + query + 1, row + s.context, 0.0);
+  }
+  return p;
+}
+
 }  // namespace
+
+void product(const ProductShape& shape, const Factor& a, const Factor& b, const Result& c) {
+  const auto as_int = [](std::size_t value) { return static_cast<int>(value); };
+  const auto way = [](const Factor& f) { return f.transposed ? CblasTrans : CblasNoTrans; };
+  cblas_dgemm(CblasRowMajor, way(a), way(b), as_int(shape.rows), as_int(shape.cols),
+              as_int(shape.depth), 1.0, a.values, as_int(a.stride), b.values, as_int(b.stride),
+              c.keep ? 1.0 : 0.0, c.values, as_int(c.stride));
+}
 
 Doubles embed(const TokenRows& tokens, const Doubles& wte, const Doubles& wpe) {
   const std::size_t width = wpe.size() / tokens.context;
@@ -117,13 +132,9 @@ NormalGradients layernorm_backward(const Doubles& x, const Doubles& gain, const 
 
 Doubles linear(const Doubles& x, const Doubles& w, const Doubles& b) {
   const std::size_t out = b.size(), in = w.size() / out, rows = x.size() / in;
-  Doubles y(rows * out);
-  for (std::size_t r = 0; r < rows; ++r) {
-    for (std::size_t o = 0; o < out; ++o) y[r * out + o] = b[o];
-    for (std::size_t i = 0; i < in; ++i) {
-      for (std::size_t o = 0; o < out; ++o) y[r * out + o] += x[r * in + i] * w[i * out + o];
-    }
-  }
+  Doubles y;
+  for (std::size_t r = 0; r < rows; ++r) y.insert(y.end(), b.begin(), b.end());
+  product({rows, out, in}, {x.data(), in}, {w.data(), out}, {y.data(), out, true});
   return y;
 }
 
@@ -134,53 +145,44 @@ LinearGradients linear_backward(const Doubles& x, const Doubles& w, const Double
                             static_cast<double>(w.size()))));
   const std::size_t in = x.size() / rows, out = dy.size() / rows;
   LinearGradients d{Doubles(x.size()), Doubles(w.size()), Doubles(out)};
-  for (std::size_t r = 0; r < rows; ++r) {
-    for (std::size_t o = 0; o < out; ++o) d.b[o] += dy[r * out + o];
-    for (std::size_t i = 0; i < in; ++i) {
-      for (std::size_t o = 0; o < out; ++o) {
-        d.x[r * in + i] += dy[r * out + o] * w[i * out + o];
-        d.w[i * out + o] += x[r * in + i] * dy[r * out + o];
-      }
-    }
-  }
+  for (std::size_t i = 0; i < dy.size(); ++i) d.b[i % out] += dy[i];
+  product({rows, in, out}, {dy.data(), out}, {w.data(), out, true}, {d.x.data(), in});
+  product({in, out, rows}, {x.data(), in, true}, {dy.data(), out}, {d.w.data(), out});
   return d;
 }
 
 Doubles attention(const AttentionShape& s, const Doubles& qkv) {
   Doubles out(s.rows * s.context * s.width());
-  for_queries(s, [&](std::size_t row, std::size_t h, std::size_t query) {
-    const Doubles p = probabilities(s, qkv, row, h, query);
-    double* to = &out[at(s, row, query, 1, 0, h)];
-    for (std::size_t key = 0; key <= query; ++key) {
-      const double* v = &qkv[at(s, row, key, 3, 2, h)];
-      for (std::size_t i = 0; i < s.head_width; ++i) to[i] += p[key] * v[i];
-    }
+  const std::size_t width = s.width();
+  for_heads(s, [&](const HeadPlace& head) {
+    const double *q = &qkv[head.wide], *k = q + width, *v = k + width;
+    const Doubles p = probabilities(s, q, k);
+    product({s.context, s.head_width, s.context}, {p.data(), s.context}, {v, 3 * width},
+            {&out[head.narrow], width});
   });
   return out;
 }
 
 Doubles attention_backward(const AttentionShape& s, const Doubles& qkv, const Doubles& dout) {
   Doubles d(qkv.size());
-  const std::size_t width = s.head_width;
-  for_queries(s, [&](std::size_t row, std::size_t h, std::size_t query) {
-    const Doubles p = probabilities(s, qkv, row, h, query);
-    const double* dy = &dout[at(s, row, query, 1, 0, h)];
-    Doubles dp(query + 1);
-    double mean = 0.0;
-    for (std::size_t key = 0; key <= query; ++key) {
-      dp[key] = dot(dy, &qkv[at(s, row, key, 3, 2, h)], width);
-      mean += p[key] * dp[key];
-    }
-    for (std::size_t key = 0; key <= query; ++key) {
-      const double ds = p[key] * (dp[key] - mean) / std::sqrt(static_cast<double>(width));
-      const std::size_t q_at = at(s, row, query, 3, 0, h), k_at = at(s, row, key, 3, 1, h);
-      const std::size_t v_at = at(s, row, key, 3, 2, h);
-      for (std::size_t i = 0; i < width; ++i) {
-        d[q_at + i] += ds * qkv[k_at + i];
-        d[k_at + i] += ds * qkv[q_at + i];
-        d[v_at + i] += p[key] * dy[i];
+  const std::size_t n = s.context, width = s.width(), wide = 3 * width;
+  for_heads(s, [&](const HeadPlace& head) {
+    const double *q = &qkv[head.wide], *k = q + width, *v = k + width, *dy = &dout[head.narrow];
+    double *dq = &d[head.wide], *dk = dq + width, *dv = dk + width;
+    const Doubles p = probabilities(s, q, k);
+    Doubles ds(n * n);
+    product({n, n, s.head_width}, {dy, width}, {v, wide, true}, {ds.data(), n});
+    for (std::size_t query = 0; query < n; ++query) {
+      double* const row = &ds[query * n];
+      const double mean = dot(row, &p[query * n], n);
+      for (std::size_t key = 0; key < n; ++key) {
+        row[key] =
+            p[query * n + key] * (row[key] - mean) / std::sqrt(static_cast<double>(s.head_width));
       }
     }
+    product({n, s.head_width, n}, {ds.data(), n}, {k, wide}, {dq, wide});
+    product({n, s.head_width, n}, {ds.data(), n, true}, {q, wide}, {dk, wide});
+    product({n, s.head_width, n}, {p.data(), n, true}, {dy, width}, {dv, wide});
   });
   return d;
 }
@@ -207,21 +209,22 @@ LossResult loss(const TokenRows& tokens, const Doubles& h, const Doubles& wte) {
   const std::size_t positions = tokens.positions(), width = h.size() / positions;
   const std::size_t vocab = wte.size() / width;
   LossResult result{0.0, Doubles(h.size()), Doubles(wte.size())};
+  Doubles z(positions * vocab);  // the logits, then their gradient
+  product({positions, vocab, width}, {h.data(), width}, {wte.data(), width, true},
+          {z.data(), vocab});
   for (std::size_t p = 0; p < positions; ++p) {
-    Doubles z(vocab);
-    for (std::size_t v = 0; v < vocab; ++v) z[v] = dot(&h[p * width], &wte[v * width], width);
-    const double top = *std::max_element(z.begin(), z.end());
+    double* const row = &z[p * vocab];
+    const double top = *std::max_element(row, row + vocab), hit = row[tokens.target(p)];
     double sum = 0.0;
-    for (const double value : z) sum += std::exp(value - top);
-    result.loss += top + std::log(sum) - z[tokens.target(p)];
-    for (std::size_t v = 0; v < vocab; ++v) {
-      const double d = std::exp(z[v] - top) / sum - (v == tokens.target(p) ? 1.0 : 0.0);
-      for (std::size_t i = 0; i < width; ++i) {
-        result.dh[p * width + i] += d * wte[v * width + i];
-        result.dwte[v * width + i] += d * h[p * width + i];
-      }
-    }
+    for (std::size_t v = 0; v < vocab; ++v) sum += row[v] = std::exp(row[v] - top);
+    for (std::size_t v = 0; v < vocab; ++v) row[v] /= sum;
+    row[tokens.target(p)] -= 1.0;
+    result.loss += top + std::log(sum) - hit;
   }
+  product({positions, width, vocab}, {z.data(), vocab}, {wte.data(), width},
+          {result.dh.data(), width});
+  product({vocab, width, positions}, {z.data(), vocab, true}, {h.data(), width},
+          {result.dwte.data(), width});
   return result;
 }
 
@@ -298,8 +301,8 @@ double model_loss(const GptShape& shape, const TokenRows& tokens, const Paramete
   return loss(tokens, forward(shape, tokens, parameters).normal, parameters[0]).loss;
 }
 
-Parameters model_gradients(const GptShape& shape, const TokenRows& tokens,
-                           const Parameters& parameters) {
+ModelResult model_step(const GptShape& shape, const TokenRows& tokens,
+                       const Parameters& parameters) {
   const Forward f = forward(shape, tokens, parameters);
   Parameters d(parameters.size());
   LossResult end = loss(tokens, f.normal, parameters[0]);
@@ -314,7 +317,12 @@ Parameters model_gradients(const GptShape& shape, const TokenRows& tokens,
   d[0] = end.dwte;
   d[1].resize(parameters[1].size());
   embed_backward(tokens, dx, d[0], d[1]);
-  return d;
+  return {end.loss, d};
+}
+
+Parameters model_gradients(const GptShape& shape, const TokenRows& tokens,
+                           const Parameters& parameters) {
+  return model_step(shape, tokens, parameters).gradients;
 }
 
 }  // namespace gpt::reference

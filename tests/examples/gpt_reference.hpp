@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The GPT example's operators and its whole model in double precision, written the obvious way.
-/// Backwards are derived by hand and checked against finite differences of the forwards.
+/// The GPT example's operators and its whole model in double precision, written the obvious way on
+/// whole matrices. Backwards are derived by hand and checked against finite differences of the
+/// forwards; products are OpenBLAS's in double, checked against plain sums.
 #pragma once
 
 #include <cstddef>
@@ -12,6 +13,22 @@
 namespace gpt::reference {
 
 using Doubles = std::vector<double>;
+
+/// c (rows x cols) = a b, or with `keep` c + a b; rows of each matrix are `stride` values apart.
+struct ProductShape {
+  std::size_t rows, cols, depth;
+};
+struct Factor {
+  const double* values;
+  std::size_t stride;
+  bool transposed = false;
+};
+struct Result {
+  double* values;
+  std::size_t stride;
+  bool keep = false;
+};
+void product(const ProductShape& shape, const Factor& a, const Factor& b, const Result& c);
 
 /// out (rows x width) = wte[token] + wpe[position].
 Doubles embed(const TokenRows& tokens, const Doubles& wte, const Doubles& wpe);
@@ -48,6 +65,12 @@ Doubles add(Doubles a, const Doubles& b);
 /// Parameters in the order of Model::parameters().
 using Parameters = std::vector<Doubles>;
 double model_loss(const GptShape& shape, const TokenRows& tokens, const Parameters& parameters);
+struct ModelResult {
+  double loss = 0.0;     ///< summed over the positions
+  Parameters gradients;  ///< of that sum
+};
+ModelResult model_step(const GptShape& shape, const TokenRows& tokens,
+                       const Parameters& parameters);
 /// Gradients of the summed loss.
 Parameters model_gradients(const GptShape& shape, const TokenRows& tokens,
                            const Parameters& parameters);

@@ -24,6 +24,30 @@ class GptReference : public testing::Test {
   example::Random random_{7};
 };
 
+TEST_F(GptReference, ProductsAreSumsOfProducts) {
+  // Of whole matrices of 5 x 4 values with rows 7 apart, every way of transposing.
+  constexpr std::size_t kRows = 5, kCols = 4, kDepth = 3, kStride = 7;
+  for (const bool a_transposed : {false, true}) {
+    for (const bool b_transposed : {false, true}) {
+      for (const bool keep : {false, true}) {
+        const Doubles a = doubles(5 * kStride), b = doubles(5 * kStride), c = doubles(5 * kStride);
+        Doubles got = c;
+        reference::product({kRows, kCols, kDepth}, {a.data(), kStride, a_transposed},
+                           {b.data(), kStride, b_transposed}, {got.data(), kStride, keep});
+        for (std::size_t i = 0; i < got.size(); ++i) {
+          const std::size_t row = i / kStride, col = i % kStride;
+          double want = keep || col >= kCols ? c[i] : 0.0;
+          for (std::size_t d = 0; d < kDepth && col < kCols; ++d) {
+            want += (a_transposed ? a[d * kStride + row] : a[row * kStride + d]) *
+                    (b_transposed ? b[col * kStride + d] : b[d * kStride + col]);
+          }
+          ASSERT_NEAR(got[i], want, 1e-14) << i << a_transposed << b_transposed << keep;
+        }
+      }
+    }
+  }
+}
+
 TEST_F(GptReference, LayerNorm) {
   const Doubles x = doubles(3 * 7), gain = doubles(7), bias = doubles(7), dy = doubles(3 * 7);
   const reference::NormalGradients d = reference::layernorm_backward(x, gain, dy);
