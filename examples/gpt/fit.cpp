@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+
 #include "../common/format.hpp"
 #include "presets.hpp"
 
@@ -15,7 +17,8 @@ constexpr std::size_t kStateBytes = 12;    // master weight and two moments, FP3
 constexpr std::size_t kStagingBytes = 2;   // gradient and weight share a place
 constexpr std::size_t kSumBytes = 4;       // FP32 sums of several micro-batches
 constexpr std::size_t kArrivals = 8;       // buckets on their way into those sums
-constexpr std::size_t kScalarBytes = 32;   // of each tensor: sum of squares, non-finite count, flag
+constexpr std::size_t kScalarBytes = 32;   // of each tensor: of its norm 24, of overflows 8
+constexpr std::size_t kDigestBytes = 8;    // beside them
 constexpr std::size_t kBlockTensors = 12;  // two LayerNorms, four linear layers
 constexpr std::size_t kOtherTensors = 4;   // embeddings, the last LayerNorm
 
@@ -39,12 +42,17 @@ MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
   need.weights = shape.weight_bytes();
   need.gradients = shape.gradient_bytes(mode.grad_buffers);
   need.activations = shape.activation_bytes(mode.checkpointing);
-  need.device_scalars = kScalarBytes * (kBlockTensors * shape.layers + kOtherTensors);
+  need.device_scalars =
+      kScalarBytes * (kBlockTensors * shape.layers + kOtherTensors) + kDigestBytes;
+  need.device_rounding = shape.device_bytes(mode.grad_buffers, mode.checkpointing) -
+                         (need.weights + need.gradients + need.activations) +
+                         device_rounded(need.device_scalars) - need.device_scalars;
   (mode.offload ? need.host_state : need.device_state) = kStateBytes * elems;
   if (mode.offload) need.host_staging = kStagingBytes * elems;
   if (mode.accumulation > 1) {
     (mode.offload ? need.host_sums : need.device_sums) = kSumBytes * elems;
-    if (mode.offload) need.host_staging += kArrivals * mode.bucket;
+    const std::size_t buckets = (kStagingBytes * elems + mode.bucket - 1) / mode.bucket;
+    if (mode.offload) need.host_staging += std::min(kArrivals, buckets) * mode.bucket;
   }
   return need;
 }

@@ -21,17 +21,18 @@ struct MemoryMode {
 };
 [[nodiscard]] MemoryMode memory_mode(const Options& options);
 
-/// Bytes of a training run by purpose. The device rounds every allocation up to 256 bytes and the
-/// host to pages; neither is in here.
+/// Bytes of a training run by purpose. The host rounds to pages; that is not in here.
 struct MemoryNeed {
   std::size_t weights = 0, gradients = 0, activations = 0;  ///< device, the model's
   /// Device without offload: FP32 state, and sums of several micro-batches.
   std::size_t device_state = 0, device_sums = 0;
-  std::size_t device_scalars = 0;  ///< device, the engine's
+  std::size_t device_scalars = 0;   ///< device, the engine's
+  std::size_t device_rounding = 0;  ///< what whole steps of 256 bytes for each allocation add
   std::size_t host_state = 0, host_staging = 0, host_sums = 0;
 
   [[nodiscard]] std::size_t device() const {
-    return weights + gradients + activations + device_state + device_sums + device_scalars;
+    return weights + gradients + activations + device_state + device_sums + device_scalars +
+           device_rounding;
   }
   [[nodiscard]] std::size_t host() const { return host_state + host_staging + host_sums; }
 };

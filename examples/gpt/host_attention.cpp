@@ -87,8 +87,9 @@ void HeadOf::probabilities(const Queries& block, const float* q, const float* k,
 void HeadOf::forward(const AttentionForward& kernel, HostOps::Lane& lane) const {
   const std::size_t context = shape_.context;
   const std::span<float> k = lane.take(context * d_), v = lane.take(context * d_);
-  const std::span<float> q = lane.take(kQueryRows * d_), out = lane.take(kQueryRows * d_);
-  const std::span<float> p = lane.take(kQueryRows * context);
+  const std::size_t queries = std::min(kQueryRows, context);
+  const std::span<float> q = lane.take(queries * d_), out = lane.take(queries * d_);
+  const std::span<float> p = lane.take(queries * context);
   load(kernel.qkv, {3, 1, 0, context}, k);
   load(kernel.qkv, {3, 2, 0, context}, v);
   for_queries([&](const Queries& block) {
@@ -109,10 +110,10 @@ void HeadOf::backward(const AttentionBackward& kernel, HostOps::Lane& lane) cons
   const std::size_t context = shape_.context;
   const std::span<float> k = lane.take(context * d_), v = lane.take(context * d_);
   const std::span<float> dk = lane.take(context * d_), dv = lane.take(context * d_);
-  const std::span<float> q = lane.take(kQueryRows * d_), dq = lane.take(kQueryRows * d_);
-  const std::span<float> dout = lane.take(kQueryRows * d_);
-  const std::span<float> p = lane.take(kQueryRows * context);
-  const std::span<float> dp = lane.take(kQueryRows * context);
+  const std::size_t queries = std::min(kQueryRows, context);
+  const std::span<float> q = lane.take(queries * d_), dq = lane.take(queries * d_);
+  const std::span<float> dout = lane.take(queries * d_);
+  const std::span<float> p = lane.take(queries * context), dp = lane.take(queries * context);
   load(kernel.qkv, {3, 1, 0, context}, k);
   load(kernel.qkv, {3, 2, 0, context}, v);
   std::fill(dk.begin(), dk.end(), 0.0f);

@@ -21,7 +21,8 @@ std::span<float> HostOps::Lane::take(std::size_t elems) {
 
 std::size_t HostOps::lane_elems(const GptShape& shape) {
   const std::size_t d = shape.head_width();
-  const std::size_t attention = 4 * shape.context * d + kQueryRows * (3 * d + 2 * shape.context);
+  const std::size_t queries = std::min(kQueryRows, shape.context);
+  const std::size_t attention = 4 * shape.context * d + queries * (3 * d + 2 * shape.context);
   const std::size_t loss = std::max(kLossRows, kTableVocab) * shape.width + 4 * kLossRows;
   const std::size_t rows = std::max(4 * shape.width, 2 * kGeluPiece);
   return std::max({attention, loss, rows});
@@ -41,6 +42,19 @@ std::size_t HostOps::scratch_bytes() const {
                       (position_.size() + first_.size()) * sizeof(std::uint32_t);
   for (const Lane& lane : lanes_) bytes += lane.bytes();
   return bytes;
+}
+
+std::size_t HostOps::thread_scratch_bytes() const {
+  std::size_t bytes = 0;
+  for (const Lane& lane : lanes_) bytes = std::max(bytes, lane.bytes());
+  return bytes;
+}
+
+std::size_t thread_scratch_bytes(const GptShape& shape) {
+  constexpr example::TileSize kTile;
+  constexpr std::size_t kTiles =
+      kTile.rows * kTile.depth + kTile.depth * kTile.cols + kTile.rows * kTile.cols;
+  return (kTiles + HostOps::lane_elems(shape)) * sizeof(float);
 }
 
 std::unique_ptr<Ops> make_host_ops(const GptShape& shape, std::size_t threads) {

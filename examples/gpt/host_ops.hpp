@@ -52,6 +52,7 @@ class HostOps final : public Ops {
   void loss_backward_table(const LossBackwardTable& k) override;
   void logits(const Logits& k) override;
   [[nodiscard]] std::size_t scratch_bytes() const override;
+  [[nodiscard]] std::size_t thread_scratch_bytes() const override;
 
   /// FP32 working memory of one thread.
   class Lane {

@@ -27,6 +27,21 @@ GptShape validated(const GptShape& shape) {
   return shape;
 }
 
+/// A buffer of a ring holds the gradients of several blocks in turn, and one of its own is
+/// overwritten by the next micro-batch: neither can add up.
+ModelOptions validated(const ModelOptions& options) {
+  const MicroBatches& batches = options.micro_batches;
+  if (batches.count <= 1 || batches.accumulate == outboard::Accumulate::host) return options;
+  const bool ring = options.grad_buffers == GradBuffers::ring;
+  throw outboard::Error(
+      outboard::ErrorCode::invalid_config,
+      std::string(ring ? "GradBuffers::ring" : "GradBuffers::full") +
+          " with Accumulate::trainer and " + std::to_string(batches.count) +
+          " micro-batches: gradient buffers are overwritten by " +
+          (ring ? "the gradients of other blocks" : "the next micro-batch") +
+          ", so the trainer cannot add them up; use Accumulate::host, or accumulation 1");
+}
+
 /// Two normal numbers at a time (Box and Muller, 1958).
 class Normal {
  public:
@@ -52,7 +67,7 @@ class Normal {
 }  // namespace
 
 Model::Model(outboard::sim::Gpu gpu, const GptShape& shape, const ModelOptions& options)
-    : gpu_(std::move(gpu)), shape_(validated(shape)), options_(options) {
+    : gpu_(std::move(gpu)), shape_(validated(shape)), options_(validated(options)) {
   const float deviation = deviation_of(shape_);
   add_parameter("wte", shape_.vocab * shape_.width, {.deviation = deviation}, true);
   add_parameter("wpe", shape_.context * shape_.width, {.deviation = deviation}, true);
@@ -165,10 +180,6 @@ void Model::add_to(outboard::Engine& engine, const Groups& groups,
                                          .group = parameter.decays ? groups.decay : groups.no_decay,
                                          .master = initial[i]});
   }
-}
-
-std::size_t Model::scratch_bytes() const {
-  return ops_->scratch_bytes();
 }
 
 void Model::launch(NativeStream stream, const KernelCost& cost, outboard::sim::Kernel kernel) {

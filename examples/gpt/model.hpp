@@ -22,6 +22,12 @@
 
 namespace gpt {
 
+/// How the gradients of a step's micro-batches are to be added up: as the engine is configured.
+struct MicroBatches {
+  std::uint32_t count = 1;
+  outboard::Accumulate accumulate = outboard::Accumulate::host;
+};
+
 struct ModelOptions {
   /// Keep only each block's input and compute the rest of the block again in backward.
   bool checkpointing = true;
@@ -29,6 +35,7 @@ struct ModelOptions {
   std::size_t threads = 1;  ///< that share a kernel's work; never changes a bit
   /// What a kernel is charged in virtual time; 0: kernels take what they take.
   double virtual_flops_per_s = 0.0;
+  MicroBatches micro_batches{};
 };
 
 /// The engine's groups: weight matrices decay, biases and LayerNorm parameters do not.
@@ -50,8 +57,9 @@ struct Parameter {
 
 class Model {
  public:
-  /// @throws outboard::Error{invalid_config} for a bad shape, Error{out_of_memory} from the device,
-  /// naming asked, used and limit.
+  /// @throws outboard::Error{invalid_config} for a bad shape, or for several micro-batches under
+  /// Accumulate::trainer: the kernels write gradients and do not add to them. Error{out_of_memory}
+  /// from the device, naming asked, used and limit.
   Model(outboard::sim::Gpu gpu, const GptShape& shape, const ModelOptions& options = {});
   ~Model();
   Model(const Model&) = delete;
@@ -92,7 +100,9 @@ class Model {
   [[nodiscard]] const ModelOptions& options() const noexcept { return options_; }
   [[nodiscard]] const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
   /// FP32 tiles of the kernels, all threads together; not device memory.
-  [[nodiscard]] std::size_t scratch_bytes() const;
+  [[nodiscard]] std::size_t scratch_bytes() const { return ops_->scratch_bytes(); }
+  /// Those of one thread.
+  [[nodiscard]] std::size_t thread_scratch_bytes() const { return ops_->thread_scratch_bytes(); }
   /// Time spent inside kernels so far.
   [[nodiscard]] double kernel_ms() const { return static_cast<double>(kernel_ns_.load()) * 1e-6; }
 

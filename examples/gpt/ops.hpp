@@ -204,7 +204,13 @@ class Ops {
 
   /// FP32 tiles and sums: a GPU's registers and shared memory, so not device memory.
   [[nodiscard]] virtual std::size_t scratch_bytes() const = 0;
+  /// Of these the tiles of one thread: at most kMostThreadScratch.
+  [[nodiscard]] virtual std::size_t thread_scratch_bytes() const = 0;
 };
+
+/// What one thread's tiles may take, and what those of a shape do, without making them.
+inline constexpr std::size_t kMostThreadScratch = std::size_t{8} << 20;
+[[nodiscard]] std::size_t thread_scratch_bytes(const GptShape& shape);
 
 /// The operators on the host's cores: OpenBLAS inside fixed tiles, spread over `threads` threads
 /// (the caller's is one of them). The bits do not depend on `threads`. `shape` bounds what the

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "shape.hpp"
 
+#include <algorithm>
+#include <initializer_list>
 #include <string>
 
 #include "../common/halves.hpp"
+#include "ops.hpp"
 #include "outboard/error.hpp"
 
 namespace gpt {
@@ -24,6 +27,23 @@ void check(const Limit& limit) {
                             std::to_string(limit.least) + " to " + std::to_string(limit.most));
 }
 
+/// Blocks whose gradients have buffers.
+std::size_t gradient_sets(const GptShape& shape, GradBuffers buffers) {
+  return buffers == GradBuffers::full ? shape.layers : std::min<std::size_t>(shape.layers, 2);
+}
+
+/// One FP16 buffer for each parameter, of the blocks only `blocks`.
+std::size_t tensor_bytes(const GptShape& shape, std::size_t blocks) {
+  const auto sum = [](std::initializer_list<std::size_t> elems) {
+    std::size_t bytes = 0;
+    for (const std::size_t count : elems) bytes += device_rounded(count * sizeof(Half));
+    return bytes;
+  };
+  const std::size_t c = shape.width, square = c * c;
+  return sum({shape.vocab * c, shape.context * c, c, c}) +
+         blocks * sum({c, c, 3 * square, 3 * c, square, c, c, c, 4 * square, 4 * c, 4 * square, c});
+}
+
 }  // namespace
 
 void GptShape::validate() const {
@@ -38,8 +58,14 @@ void GptShape::validate() const {
                           "the model's width " + std::to_string(width) +
                               " is no multiple of its heads, " + std::to_string(heads));
   }
-  // A head's keys, values and their gradients are one thread's FP32 tiles.
-  check({"context times width of a head", context * head_width(), 1, std::size_t{1} << 18});
+  const std::size_t tiles = thread_scratch_bytes(*this);
+  if (tiles <= kMostThreadScratch) return;
+  throw outboard::Error(outboard::ErrorCode::invalid_config,
+                        "the model's context of " + std::to_string(context) + " and heads " +
+                            std::to_string(head_width()) + " wide take " + std::to_string(tiles) +
+                            " bytes of FP32 tiles for each kernel thread, and at most " +
+                            std::to_string(kMostThreadScratch) +
+                            " are allowed; use more heads or less context");
 }
 
 std::size_t GptShape::block_elems() const {
@@ -55,8 +81,8 @@ std::size_t GptShape::weight_bytes() const {
 }
 
 std::size_t GptShape::gradient_bytes(GradBuffers buffers) const {
-  const std::size_t sets = buffers == GradBuffers::full ? layers : layers < 2 ? layers : 2;
-  return (parameter_elems() - (layers - sets) * block_elems()) * sizeof(Half);
+  return (parameter_elems() - (layers - gradient_sets(*this, buffers)) * block_elems()) *
+         sizeof(Half);
 }
 
 std::size_t GptShape::activation_bytes(bool checkpointing) const {
@@ -67,6 +93,22 @@ std::size_t GptShape::activation_bytes(bool checkpointing) const {
   const std::size_t at_end = positions(batch) * sizeof(float) + sizeof(double);
   return positions(batch) * widths * width * sizeof(Half) + at_end +
          batch * row_tokens() * sizeof(Token) + vocab * sizeof(float);
+}
+
+std::size_t GptShape::device_bytes(GradBuffers buffers, bool checkpointing) const {
+  const auto activation = [this](std::size_t widths) {
+    return device_rounded(positions(batch) * widths * width * sizeof(Half));
+  };
+  const std::size_t inside = 4 * activation(1) + activation(3) + 2 * activation(4);
+  const std::size_t activations = (layers + 1) * activation(1) +
+                                  (checkpointing ? 1 : layers) * inside + 2 * activation(1) +
+                                  activation(4);
+  const std::size_t at_ends = device_rounded(batch * row_tokens() * sizeof(Token)) +
+                              device_rounded(positions(batch) * sizeof(float)) +
+                              device_rounded(sizeof(double)) +
+                              device_rounded(vocab * sizeof(float));
+  return tensor_bytes(*this, layers) + tensor_bytes(*this, gradient_sets(*this, buffers)) +
+         activations + at_ends;
 }
 
 }  // namespace gpt

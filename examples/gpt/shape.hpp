@@ -45,7 +45,15 @@ struct GptShape {
   [[nodiscard]] std::size_t weight_bytes() const;
   [[nodiscard]] std::size_t gradient_bytes(GradBuffers buffers) const;
   [[nodiscard]] std::size_t activation_bytes(bool checkpointing) const;
+  /// All three as they count against the device's limit, each allocation rounded up.
+  [[nodiscard]] std::size_t device_bytes(GradBuffers buffers, bool checkpointing) const;
 };
+
+/// What an allocation of `bytes` takes of the device's memory.
+[[nodiscard]] constexpr std::size_t device_rounded(std::size_t bytes) {
+  constexpr std::size_t kStep = 256;
+  return (bytes + kStep - 1) / kStep * kStep;
+}
 
 /// `count` matrix products of `rows` x `depth` by `depth` x `cols`.
 struct Product {

@@ -33,11 +33,16 @@ outboard::sim::Options device_options(const Options& options) {
   return device;
 }
 
+/// One micro-batch needs no sums.
+outboard::Accumulate accumulate_of(const Options& options) {
+  return options.accumulation > 1 ? outboard::Accumulate::host : outboard::Accumulate::trainer;
+}
+
 outboard::Config engine_config(const Options& options) {
   outboard::Config config;
   config.max_grad_norm = options.max_grad_norm;
   config.accumulation = options.accumulation;
-  if (options.accumulation > 1) config.accumulate = outboard::Accumulate::host;
+  config.accumulate = accumulate_of(options);
   config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
   config.placement =
       options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
@@ -56,7 +61,8 @@ ModelOptions model_options(const Options& options) {
   return {.checkpointing = options.checkpointing,
           .grad_buffers = options.grad_buffers,
           .threads = options.kernel_threads != 0 ? options.kernel_threads : cores,
-          .virtual_flops_per_s = options.virtual_seed ? kVirtualFlops : 0.0};
+          .virtual_flops_per_s = options.virtual_seed ? kVirtualFlops : 0.0,
+          .micro_batches = {options.accumulation, accumulate_of(options)}};
 }
 
 double order2_loss(const Tokens& tokens, const std::vector<Token>& rows, const GptShape& shape) {
@@ -184,8 +190,10 @@ void Trainer::print_ledger() {
                               .used = use.used_bytes,
                               .limit = use.limit_bytes,
                               .without_offload = device_bytes_without_offload(options_.shape)})
-       << "kernels work in " << example::show_bytes(model_.scratch_bytes())
-       << " of FP32 tiles, which stand for a GPU's registers and are not device memory\n\n"
+       << "kernels work in " << example::show_bytes(model_.scratch_bytes()) << " of FP32 tiles, "
+       << example::show_bytes(model_.thread_scratch_bytes()) << " for each thread (at most "
+       << example::show_bytes(kMostThreadScratch)
+       << "), which stand for a GPU's registers and are not device memory\n\n"
        << "engine memory\n"
        << ledger.to_string() << "\n"
        << engine_.describe() << "\n";

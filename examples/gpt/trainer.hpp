@@ -36,6 +36,8 @@ class Trainer {
   /// @throws Diverged.
   void run(const std::atomic<bool>& stop);
   /// Where the time went, device peak, digest.
+  /// Use, peak and limit of the device, which holds nothing but this run.
+  [[nodiscard]] outboard::sim::MemoryUse device_memory() const { return gpu_.memory(); }
   void print_summary();
   /// Lets the model write.
   void print_sample();

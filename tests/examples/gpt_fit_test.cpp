@@ -3,13 +3,21 @@
 #include "fit.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "model.hpp"
 #include "presets.hpp"
+#include "text_support.hpp"
+#include "trainer.hpp"
 
 namespace gpt {
 namespace {
 
+namespace fs = std::filesystem;
 using outboard::MemoryPlace;
 
 struct Case {
@@ -79,7 +87,9 @@ TEST(Fit, PlansWhatARunTakesOfTheDeviceAndOfTheHost) {
         const Measured measured = measure(c);
         const MemoryNeed need = memory_need(c.shape, c.mode);
         expect_near(need.device(), measured.device);
-        if (offload) expect_near(need.host(), measured.host);
+        if (!offload) continue;
+        EXPECT_EQ(need.device(), measured.device) << "to the byte where --fit must be right";
+        expect_near(need.host(), measured.host);
       }
     }
   }
@@ -93,6 +103,89 @@ TEST(Fit, PlansTheSumsOfSeveralMicroBatches) {
     const MemoryNeed need = memory_need(c.shape, c.mode);
     expect_near(need.device(), measured.device);
     if (offload) expect_near(need.host(), measured.host);
+  }
+}
+
+/// The engine lets so many buckets be on their way into the sums: one more or less must show here.
+TEST(Fit, PlansTheBucketsOnTheirWayIntoTheSums) {
+  for (const std::size_t bucket : {std::size_t{64} << 10, std::size_t{1} << 20}) {
+    Case c = some_case(true, true, GradBuffers::ring);
+    c.mode.accumulation = 2;
+    c.mode.bucket = bucket;
+    EXPECT_NEAR(static_cast<double>(memory_need(c.shape, c.mode).host()),
+                static_cast<double>(measure(c).host), 0.5 * static_cast<double>(bucket))
+        << bucket;
+  }
+}
+
+// --- the presets, with the trainer itself -------------------------------------------------------
+
+class FitAndTrain : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::path(testing::TempDir()) / ("outboard_gpt_fit_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+    text_ = (folder_ / "text.txt").string();
+    std::ofstream(text_) << text::test::made_up_text(100000, 2);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  [[nodiscard]] Options options(const std::string& preset, std::size_t device_memory,
+                                const std::vector<std::string>& more = {}) const {
+    const std::string memory = std::to_string(device_memory);
+    std::vector<std::string> words{"outboard_gpt",    text_,  "--preset",        preset,
+                                   "--device-memory", memory, "--steps",         "2",
+                                   "--eval-every",    "1",    "--sample-tokens", "4",
+                                   "--eval-tokens",   "512",  "--batch",         "4"};
+    words.insert(words.end(), more.begin(), more.end());
+    std::vector<const char*> arguments;
+    for (const std::string& word : words) arguments.push_back(word.c_str());
+    return *parse_options(static_cast<int>(arguments.size()), arguments.data());
+  }
+  [[nodiscard]] static std::string largest(const Options& options) {
+    return fit_presets(options, {options.device_memory, std::size_t{1} << 40}).largest;
+  }
+  /// Trains, evaluates and writes. @return whether the device was large enough.
+  [[nodiscard]] static bool trains(const Options& options) {
+    const Tokens tokens = load_tokens({.paths = options.data, .context = options.shape.context});
+    std::ostringstream out;
+    try {
+      Trainer trainer(options, tokens, out);
+      trainer.run(false);
+      trainer.print_summary();
+      trainer.print_sample();
+      const outboard::sim::MemoryUse use = trainer.device_memory();
+      EXPECT_EQ(use.limit_bytes, options.device_memory);
+      EXPECT_LE(use.peak_bytes, use.limit_bytes);
+      EXPECT_EQ(use.peak_bytes, memory_need(options.shape, memory_mode(options)).device());
+    } catch (const outboard::Error& error) {
+      EXPECT_EQ(error.code(), outboard::ErrorCode::out_of_memory) << error.what();
+      return false;
+    }
+    EXPECT_NE(out.str().find("2 applied, 0 skipped"), std::string::npos) << out.str();
+    return true;
+  }
+  fs::path folder_;
+  std::string text_;
+};
+
+TEST_F(FitAndTrain, TheLargestTrainsAndTheNextLargerIsRefused) {
+  const auto all = presets();
+  for (const char* checkpointing : {"on", "off"}) {
+    for (std::size_t i = 0; i + 1 < all.size() && std::string(all[i].name) != "small"; ++i) {
+      SCOPED_TRACE(testing::Message() << all[i].name << ", checkpointing " << checkpointing);
+      const auto of = [&](std::size_t preset, std::size_t bytes) {
+        return options(all[preset].name, bytes, {"--checkpointing", checkpointing});
+      };
+      const Options some = of(i, 1);
+      const std::size_t needed = memory_need(some.shape, memory_mode(some)).device();
+      // To the byte: in that much it is the largest and trains; in less neither.
+      EXPECT_EQ(largest(of(i, needed)), all[i].name);
+      EXPECT_TRUE(trains(of(i, needed)));
+      EXPECT_FALSE(trains(of(i + 1, needed)));
+      EXPECT_NE(largest(of(i, needed - 1)), all[i].name);
+      EXPECT_FALSE(trains(of(i, needed - 1)));
+    }
   }
 }
 

@@ -7,6 +7,8 @@
 
 #include <chrono>
 #include <cmath>
+#include <iostream>
+#include <optional>
 #include <set>
 
 #include "gpt_reference.hpp"
@@ -43,6 +45,10 @@ struct Setting {
   std::uint32_t micro_batches = 1;
   outboard::AdamW adam{.lr = 1e-2, .weight_decay = 0.1};
   std::uint64_t seed = 5;
+  /// Micro-batch of the first step whose gradients get a scale that FP16 cannot hold.
+  std::optional<std::size_t> overflow_in{};
+  std::size_t first_row = 0;  ///< of the rows that this seed makes
+  double loss_scale = 4096.0;
 };
 
 /// A model, its engine and made-up tokens.
@@ -65,6 +71,8 @@ class Trial {
     }
     model_.add_to(engine_, groups, initial_);
     engine_.commit();
+    (void)test::random_tokens(setting.first_row * setting.shape.row_tokens(), setting.shape.vocab,
+                              random_);
   }
   ~Trial() { gpu_.synchronize(); }
 
@@ -77,7 +85,8 @@ class Trial {
           test::random_tokens(rows * setting_.shape.row_tokens(), setting_.shape.vocab, random_));
       model_.set_tokens(batches_.back(), stream_);
       model_.forward(engine_, rows, stream_);
-      model_.loss(engine_, rows, engine_.loss_scale(), &loss, stream_);
+      const bool overflow = losses_.empty() && setting_.overflow_in == batches_.size() - 1;
+      model_.loss(engine_, rows, engine_.loss_scale() * (overflow ? 0x1p30 : 1.0), &loss, stream_);
       model_.backward(engine_, rows, stream_);
     }
     const outboard::StepResult result = engine_.step();
@@ -116,7 +125,7 @@ class Trial {
  private:
   static outboard::Config config(const Setting& setting) {
     outboard::Config config;
-    config.loss_scaling.initial_scale = 4096.0;
+    config.loss_scaling.initial_scale = setting.loss_scale;
     config.bucket_bytes = std::size_t{8} << 10;
     config.accumulation = setting.micro_batches;
     if (setting.micro_batches > 1) config.accumulate = outboard::Accumulate::host;
@@ -176,6 +185,117 @@ TEST(GptModel, MicroBatchesAddUp) {
     for (double& value : got) value *= 3.0 * n;
     expect_close(got, reference::add(reference::add(parts[0][i], parts[1][i]), parts[2][i]),
                  trial.model().parameters()[i].name);
+  }
+}
+
+/// The first gradient of `micro_batches` x `batch` rows, and their loss.
+struct FirstGradient {
+  std::vector<Doubles> gradients;
+  double loss = 0.0;
+};
+constexpr double kAccumulationScale = 16384.0;
+FirstGradient first_gradient(std::uint32_t micro_batches, std::size_t batch,
+                             std::size_t first_row = 0) {
+  // Whole tiles of 256 positions either way, so that every product of a position is the same call.
+  const GptShape shape{
+      .layers = 2, .width = 24, .heads = 3, .context = 512, .vocab = 37, .batch = batch};
+  Trial trial({.shape = shape,
+               .device = {.memory_bytes = std::size_t{64} << 20},
+               .micro_batches = micro_batches,
+               .adam = {.lr = 1e-3, .beta1 = 0.0},
+               .first_row = first_row,
+               .loss_scale = kAccumulationScale});
+  EXPECT_TRUE(trial.step().applied());
+  FirstGradient first;
+  for (std::size_t i = 0; i < trial.model().parameters().size(); ++i) {
+    first.gradients.push_back(trial.gradient(i));
+  }
+  for (const double loss : trial.losses()) first.loss += loss;
+  return first;
+}
+
+// The mean over eight rows is the mean of the means over four times two, and every position's
+// gradient is the same bits but for a factor of 4, a power of two. So what may differ is: each
+// micro-batch's gradient is rounded to FP16 once (2^-11 of it; the tied embedding twice, for its
+// two uses), that of the whole batch once, and FP32 sums over positions run in another order. The
+// engine's own sum of four is FP32 and cannot be seen beside that. The embeddings are beyond all
+// layers: there an FP16 subnormal on the way, which a factor of 4 rounds elsewhere, may have moved
+// the roundings of two of the eight rows' parts.
+TEST(GptModel, FourMicroBatchesOfTwoRowsEqualOneOfEight) {
+  const FirstGradient whole = first_gradient(1, 8), sum = first_gradient(4, 2);
+  std::vector<FirstGradient> parts;
+  for (std::size_t i = 0; i < 4; ++i) parts.push_back(first_gradient(1, 2, 2 * i));
+  EXPECT_NEAR(sum.loss, whole.loss, 1e-12 * whole.loss) << "each position's is the same bits";
+  constexpr double kSmallest =
+      0x1p-25 / kAccumulationScale;  // half an FP16 subnormal under the loss scale
+  double nearest = 0.0;
+  for (std::size_t p = 0; p < whole.gradients.size(); ++p) {
+    const Doubles& want = whole.gradients[p];
+    const double roundings = p == 0 ? 2.0 : 1.0;
+    double largest = 0.0;
+    for (const double value : want) largest = std::max(largest, std::abs(value));
+    for (std::size_t i = 0; i < want.size(); ++i) {
+      double magnitude = std::abs(want[i]), exact = 0.0;
+      for (const FirstGradient& part : parts) {
+        magnitude += std::abs(part.gradients[p][i]) / 4.0;
+        exact += part.gradients[p][i] / 4.0;
+      }
+      const double bound = roundings * (0x1p-11 * magnitude + 2.0 * kSmallest) +
+                           64.0 * 0x1p-24 * largest + (p <= 1 ? 0x1p-11 * largest / 4.0 : 0.0);
+      const double difference = std::abs(sum.gradients[p][i] - want[i]);
+      ASSERT_LE(difference, bound) << p << "[" << i << "]";
+      ASSERT_NEAR(sum.gradients[p][i], exact, 0x1p-22 * magnitude) << p << "[" << i << "]";
+      nearest = std::max(nearest, difference / bound);
+    }
+  }
+  std::cout << "largest difference: " << nearest << " of its bound\n";
+  EXPECT_GT(nearest, 0.0) << "roundings in other places leave something";
+}
+
+TEST(GptModel, AnOverflowInAnyMicroBatchSkipsTheWholeStep) {
+  for (std::size_t batch = 0; batch < 3; ++batch) {
+    SCOPED_TRACE(batch);
+    Trial trial({.micro_batches = 3, .overflow_in = batch});
+    const auto state = [&trial] {
+      std::vector<float> all;
+      for (const Parameter& parameter : trial.model().parameters()) {
+        std::vector<float> p(parameter.elems), m(parameter.elems), v(parameter.elems);
+        trial.engine().read_state(parameter.id, {p, m, v});
+        for (const auto& part : {p, m, v}) all.insert(all.end(), part.begin(), part.end());
+      }
+      return all;
+    };
+    const std::vector<float> before = state();
+    const outboard::StepResult skipped = trial.step();
+    EXPECT_EQ(skipped.outcome, outboard::StepOutcome::skipped);
+    EXPECT_TRUE(skipped.non_finite.has_value());
+    EXPECT_EQ(state(), before);
+    EXPECT_EQ(trial.engine().loss_scale(), 0.5 * skipped.loss_scale);
+    EXPECT_TRUE(trial.step().applied()) << "nothing of the skipped step is left in the sums";
+    EXPECT_NE(state(), before);
+  }
+}
+
+TEST(GptModel, RefusesToAddUpMicroBatchesInBuffersThatAreOverwritten) {
+  outboard::sim::Gpu gpu(real_time());
+  for (const GradBuffers buffers : {GradBuffers::ring, GradBuffers::full}) {
+    const auto options = [buffers](std::uint32_t count, outboard::Accumulate accumulate) {
+      return ModelOptions{.grad_buffers = buffers, .micro_batches = {count, accumulate}};
+    };
+    const Model one(gpu, tiny(), options(1, outboard::Accumulate::trainer));
+    const Model sums(gpu, tiny(), options(4, outboard::Accumulate::host));
+    try {
+      const Model bad(gpu, tiny(), options(4, outboard::Accumulate::trainer));
+      ADD_FAILURE() << "not refused";
+    } catch (const outboard::Error& error) {
+      EXPECT_EQ(error.code(), outboard::ErrorCode::invalid_config);
+      const std::string text = error.what();
+      for (const char* part :
+           {buffers == GradBuffers::ring ? "GradBuffers::ring" : "GradBuffers::full",
+            "Accumulate::trainer", "4 micro-batches", "use Accumulate::host"}) {
+        EXPECT_NE(text.find(part), std::string::npos) << text;
+      }
+    }
   }
 }
 

@@ -11,6 +11,7 @@
 
 #include "gpt_reference.hpp"
 #include "gpt_support.hpp"
+#include "presets.hpp"
 
 namespace gpt {
 namespace {
@@ -241,14 +242,20 @@ TEST(GptOpsThreads, GiveTheSameBits) {
 }
 
 TEST(GptOpsScratch, StaysUnderEightMebibytesAThreadForEveryPresetsShape) {
-  for (const GptShape& shape :
-       {GptShape{.layers = 1, .width = 8192, .heads = 128, .context = 4096, .vocab = 65536},
-        GptShape{.layers = 1, .width = 8192, .heads = 64, .context = 2048, .vocab = 50257},
-        GptShape{.layers = 1, .width = 256, .heads = 4, .context = 128}}) {
+  std::vector<GptShape> shapes{
+      {.layers = 1, .width = 8192, .heads = 128, .context = 4096, .vocab = 65536},
+      {.layers = 1, .width = 8192, .heads = 64, .context = 2048, .vocab = 50257},
+      {.layers = 1, .width = 64, .heads = 1, .context = 8}};
+  for (const Preset& preset : presets()) shapes.push_back(preset.shape);
+  for (const GptShape& shape : shapes) {
+    SCOPED_TRACE(testing::Message() << shape.width << " " << shape.context);
     shape.validate();
-    const std::size_t one = make_host_ops(shape, 1)->scratch_bytes();
-    const std::size_t three = make_host_ops(shape, 3)->scratch_bytes();
-    EXPECT_LE((three - one) / 2, std::size_t{8} << 20);
+    const auto one = make_host_ops(shape, 1), three = make_host_ops(shape, 3);
+    const std::size_t said = thread_scratch_bytes(shape);
+    EXPECT_LE(said, std::size_t{8} << 20);
+    EXPECT_EQ(one->thread_scratch_bytes(), said);
+    EXPECT_EQ(three->thread_scratch_bytes(), said);
+    EXPECT_EQ(three->scratch_bytes() - one->scratch_bytes(), 2 * said);
   }
 }
 

@@ -41,7 +41,8 @@ TEST(GptShape, NamesWhatIsWrong) {
   expect({.context = 5000}, "context is 5000");
   expect({.vocab = 65537}, "vocabulary is 65537");
   expect({.batch = 0}, "batch is 0");
-  expect({.width = 4096, .heads = 4, .context = 2048}, "width of a head is 2097152");
+  expect({.width = 4096, .heads = 4, .context = 2048}, "context of 2048 and heads 1024 wide");
+  expect({.width = 8192, .heads = 1, .context = 40}, "at most 8388608 are allowed");
 }
 
 TEST(GptProducts, AreThoseOfTheFormulas) {
