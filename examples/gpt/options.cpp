@@ -24,6 +24,7 @@ constexpr std::size_t kGpt2Vocabulary = 50257;
 /// What was said, before it is known what it means together.
 struct Words {
   std::string tokens = "bytes", offload = "on", schedule = "exact", checkpointing = "on";
+  std::string measure_products = "on";
   std::optional<std::string> grad_buffers, device_memory, host_memory, bucket;
   std::optional<double> min_lr;
   std::optional<std::uint64_t> warmup;
@@ -107,7 +108,7 @@ void add_training_options(CLI::App& app, Options& o, Words& words) {
       ->capture_default_str();
 }
 
-void add_output_options(CLI::App& app, Options& o) {
+void add_output_options(CLI::App& app, Options& o, Words& words) {
   app.add_option("--log", o.log, "write one JSON per step to this file");
   app.add_flag("--digest", o.digest, "show and log a digest of all state after each step");
   app.add_option("--print-every", o.print_every, "steps between lines")->capture_default_str();
@@ -116,6 +117,10 @@ void add_output_options(CLI::App& app, Options& o) {
   app.add_option("--eval-tokens", o.eval_tokens, "held-out tokens to predict")
       ->capture_default_str();
   app.add_option("--sample-tokens", o.sample_tokens, "tokens to write at the end")
+      ->capture_default_str();
+  app.add_option("--measure-products", words.measure_products,
+                 "on: at the end time the kernels' matrix products alone, for a second or two")
+      ->check(CLI::IsMember({"on", "off"}))
       ->capture_default_str();
   app.add_option("--temperature", o.temperature, "of the sample")->capture_default_str();
   app.add_option("--prompt", o.prompt, "what the sample begins with; default: held-out text");
@@ -142,6 +147,7 @@ void settle(Options& o, const Words& words) {
   o.offload = words.offload == "on";
   o.serial = words.schedule == "serial";
   o.checkpointing = words.checkpointing == "on";
+  o.measure_products = words.measure_products == "on";
   const bool ring = words.grad_buffers.value_or(o.offload ? "ring" : "full") == "ring";
   o.grad_buffers = ring ? GradBuffers::ring : GradBuffers::full;
   o.min_lr = words.min_lr.value_or(0.1 * o.lr);
@@ -215,7 +221,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
   add_memory_options(app, options, words);
   add_engine_options(app, options, words);
   add_training_options(app, options, words);
-  add_output_options(app, options);
+  add_output_options(app, options, words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
@@ -287,6 +293,7 @@ std::string command_line(const Options& o) {
   count("--sample-tokens", o.sample_tokens);
   number("--temperature", o.temperature);
   if (!o.prompt.empty()) add("--prompt", o.prompt);
+  choice("--measure-products", o.measure_products, "on", "off");
   if (o.fit) line += " --fit";
   return line;
 }

@@ -57,6 +57,7 @@ struct Options {
   std::size_t sample_tokens = 400;
   double temperature = 0.7;
   std::string prompt;
+  bool measure_products = true;  ///< at the end: what the matrix products alone would take
 
   bool fit = false;
 };

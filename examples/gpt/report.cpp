@@ -74,6 +74,12 @@ std::string json_line(const StepReport& report) {
   if (report.held_out) json["held_out"] = *report.held_out;
   if (report.held_out) json["held_out_bits"] = print("%a", *report.held_out);
   if (report.order2) json["order2"] = *report.order2;
+  if (report.products) {
+    json["products"] = {{"tokens_per_s", report.products->tokens_per_s},
+                        {"flops_per_s", report.products->flops_per_s},
+                        {"share", report.products->share},
+                        {"threads", report.products->threads}};
+  }
   return json.dump();
 }
 
@@ -121,9 +127,16 @@ std::string time_text(const TimeReport& report) {
             static_cast<double>(stats.gradient_bytes_down) * per_parameter,
             static_cast<double>(stats.weight_bytes_up) * per_parameter,
             static_cast<double>(stats.gate_bytes_down) / steps);
-  return text + print("steps: %" PRIu64 " applied, %" PRIu64 " skipped; %.0f tokens per second\n",
-                      stats.steps_applied, stats.steps_skipped,
-                      static_cast<double>(report.tokens) / report.ms * 1e3);
+  const double tokens_per_s = static_cast<double>(report.tokens) / report.ms * 1e3;
+  text += print("steps: %" PRIu64 " applied, %" PRIu64 " skipped; %.0f tokens per second\n",
+                stats.steps_applied, stats.steps_skipped, tokens_per_s);
+  if (!report.products) return text;
+  return text + print(
+                    "tokens/s: %.0f; the matrix products alone would allow %.0f, at %.1f GFLOP/s "
+                    "on %zu threads; share %.0f %%\n",
+                    tokens_per_s, report.products->tokens_per_s,
+                    report.products->flops_per_s * 1e-9, report.products->threads,
+                    report.products->share * 100.0);
 }
 
 }  // namespace gpt

@@ -13,6 +13,14 @@
 
 namespace gpt {
 
+/// What the kernels' matrix products take when nothing else is done, recomputation counted.
+struct ProductRate {
+  double tokens_per_s = 0.0;  ///< that they alone would allow
+  double flops_per_s = 0.0;
+  double share = 0.0;  ///< of the time of all training steps
+  std::size_t threads = 1;
+};
+
 /// What one training step gave.
 struct StepReport {
   outboard::StepResult result{};
@@ -24,9 +32,10 @@ struct StepReport {
   std::uint64_t applied = 0, skipped = 0;  ///< steps so far, this one included
   double update_busy_ms = 0.0;             ///< host nodes updating since the step before
   std::optional<std::uint64_t> digest{};
-  std::optional<double> held_out{};  ///< nats per token, where it was measured
-  std::optional<double> order2{};    ///< that of the model to beat, there as well
-  std::uint64_t steps = 0;           ///< of the whole run
+  std::optional<double> held_out{};       ///< nats per token, where it was measured
+  std::optional<double> order2{};         ///< that of the model to beat, there as well
+  std::optional<ProductRate> products{};  ///< after the last step
+  std::uint64_t steps = 0;                ///< of the whole run
   double eta_s = 0.0;
 };
 
@@ -45,6 +54,7 @@ struct TimeReport {
   double ms = 0.0;
   std::optional<TimeSplit> split{};
   outboard::StepStats stats{};
+  std::optional<ProductRate> products{};
 };
 
 /// "3:07", "2:10:00".

@@ -221,8 +221,23 @@ void Trainer::run(const std::atomic<bool>& stop) {
       report.order2 = order2_loss_;
       progress_.note(held_out_line(report, unit_of(options_.tokens)));
     }
+    if (last) report.products = products_ = measure_products();
     log(report);
   }
+}
+
+std::optional<ProductRate> Trainer::measure_products() const {
+  if (!options_.measure_products || options_.virtual_seed) return {};
+  const auto products =
+      matrix_products(options_.shape, options_.shape.batch, options_.checkpointing, Pass::training);
+  const std::size_t threads = model_.options().threads;
+  const double seconds = sgemm_seconds(products, threads);
+  const auto tokens = static_cast<double>(options_.shape.positions(options_.shape.batch));
+  const auto batches = static_cast<double>(steps_ * options_.accumulation);
+  return ProductRate{.tokens_per_s = tokens / seconds,
+                     .flops_per_s = total_flops(products) / seconds,
+                     .share = batches * seconds * 1e3 / train_ms_,
+                     .threads = threads};
 }
 
 void Trainer::print_summary() {
@@ -233,7 +248,8 @@ void Trainer::print_summary() {
       .tokens = steps_ * options_.accumulation * options_.shape.positions(options_.shape.batch),
       .parameters = options_.shape.parameter_elems(),
       .ms = train_ms_,
-      .stats = engine_.stats()};
+      .stats = engine_.stats(),
+      .products = products_};
   if (!options_.virtual_seed) report.split = split_;
   out_ << "\n"
        << time_text(report) << "device memory: peak " << example::show_bytes(use.peak_bytes)

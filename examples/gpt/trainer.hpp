@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <fstream>
 #include <iosfwd>
+#include <optional>
 #include <vector>
 
 #include "loss_watch.hpp"
@@ -35,9 +36,9 @@ class Trainer {
   /// Trains until the last step, or the step during which `stop` became true; prints as it goes.
   /// @throws Diverged.
   void run(const std::atomic<bool>& stop);
-  /// Where the time went, device peak, digest.
   /// Use, peak and limit of the device, which holds nothing but this run.
   [[nodiscard]] outboard::sim::MemoryUse device_memory() const { return gpu_.memory(); }
+  /// Where the time went, device peak, digest.
   void print_summary();
   /// Lets the model write.
   void print_sample();
@@ -51,6 +52,8 @@ class Trainer {
   void log(const StepReport& report);
   [[nodiscard]] std::vector<Token> prompt() const;
   [[nodiscard]] double virtual_ms() const;
+  /// Takes a second or two, on the kernels' threads. Nothing in virtual time.
+  [[nodiscard]] std::optional<ProductRate> measure_products() const;
 
   const Options& options_;
   const Tokens& tokens_;
@@ -77,6 +80,7 @@ class Trainer {
   double train_ms_ = 0.0;
   TimeSplit split_{};
   double update_busy_us_ = 0.0;
+  std::optional<ProductRate> products_;  // after the last step
 };
 
 }  // namespace gpt

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 
 #include "process.hpp"
 #include "text_support.hpp"
@@ -98,6 +100,21 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
     for (const auto& part : step["split_ms"]) sum += part.get<double>();
     EXPECT_NEAR(sum, step["ms"].get<double>(), 1e-9 * sum) << "the parts are the whole";
     EXPECT_EQ(step["steps_applied"].get<int>() + step["steps_skipped"].get<int>(), step["step"]);
+    EXPECT_EQ(step.contains("products"), step["step"] == 60) << "measured once, at the end";
+  }
+  EXPECT_GT(steps[59]["products"]["share"].get<double>(), 0.0);
+  EXPECT_TRUE(has(finished.out, "the matrix products alone would allow")) << finished.out;
+}
+
+TEST_F(GptPrograms, LeavesTheMatrixProductsUnmeasuredWhenAskedTo) {
+  for (const std::vector<std::string>& off :
+       {std::vector<std::string>{"--measure-products", "off"}, {"--virtual-seed", "1"}}) {
+    std::vector<std::string> arguments{"--steps", "1"};
+    arguments.insert(arguments.end(), off.begin(), off.end());
+    const Finished finished = train(arguments);
+    EXPECT_EQ(finished.exit_code, 0) << finished.err;
+    EXPECT_TRUE(has(finished.out, "tokens per second"));
+    EXPECT_FALSE(has(finished.out, "matrix products alone")) << finished.out;
   }
 }
 
@@ -158,12 +175,21 @@ TEST_F(GptPrograms, ADivergedLossEndsTheRunWithItsNumbers) {
   const Finished finished = train({"--steps", "3000", "--lr", "100", "--min-lr", "100", "--warmup",
                                    "0", "--max-grad-norm", "0"});
   EXPECT_EQ(finished.exit_code, 1);
-  // The engine may have reported a skipped step before.
-  const std::size_t last = finished.err.rfind('\n', finished.err.size() - 2) + 1;
-  for (const char* part : {"outboard_gpt: training diverged: the loss is", "at step",
-                           "learning rate 100", "lower --lr"}) {
-    EXPECT_NE(finished.err.find(part, last), std::string::npos) << finished.err;
+  // The engine may have reported a skipped step before; of the program's own there is one line.
+  std::istringstream lines(finished.err);
+  std::vector<std::string> own;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.rfind("outboard_gpt: ", 0) == 0) own.push_back(line);
   }
+  ASSERT_EQ(own.size(), 1u) << finished.err;
+  std::smatch found;
+  const std::regex message(
+      "outboard_gpt: training diverged: the loss is (nan|inf|[0-9.]+) at step "
+      "([0-9]+), learning rate 100, .*lower --lr.*");
+  ASSERT_TRUE(std::regex_match(own[0], found, message)) << own[0];
+  const std::string loss = found[1];
+  EXPECT_TRUE(!std::isfinite(std::stod(loss)) || std::stod(loss) > std::log(256.0)) << loss;
+  EXPECT_FALSE(has(finished.out, "sample, after:")) << "nothing is written by a broken model";
 }
 
 TEST_F(GptPrograms, FitNamesTheLargestPreset) {

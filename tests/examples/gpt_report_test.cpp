@@ -110,6 +110,22 @@ TEST(GptReport, JsonHoldsTheExactBitsAndTheSplit) {
   EXPECT_FALSE(json.contains("held_out"));
 }
 
+TEST(GptReport, ShareOfTheMatrixProductsIsShownAndLogged) {
+  const ProductRate rate{.tokens_per_s = 2500.0, .flops_per_s = 1.2e11, .share = 0.6, .threads = 2};
+  const TimeReport time{
+      .steps = 2, .tokens = 3000, .parameters = 10, .ms = 2000.0, .products = rate};
+  EXPECT_NE(time_text(time).find("tokens/s: 1500; the matrix products alone would allow 2500, at "
+                                 "120.0 GFLOP/s on 2 threads; share 60 %\n"),
+            std::string::npos)
+      << time_text(time);
+  StepReport report = some_report();
+  EXPECT_FALSE(nlohmann::json::parse(json_line(report)).contains("products"));
+  report.products = rate;
+  const auto json = nlohmann::json::parse(json_line(report));
+  EXPECT_EQ(json["products"]["tokens_per_s"], 2500.0);
+  EXPECT_EQ(json["products"]["share"], 0.6);
+}
+
 TEST(GptReport, TimesAreShort) {
   EXPECT_EQ(show_time(0.0), "0:00");
   EXPECT_EQ(show_time(59.6), "1:00");

@@ -65,6 +65,8 @@ class GptSameBits : public testing::TestWithParam<Way> {
                                        "0.003",
                                        "--max-grad-norm",
                                        "0.5",
+                                       "--measure-products",
+                                       "off",
                                        "--digest",
                                        "--log",
                                        log};
@@ -91,25 +93,41 @@ TEST_P(GptSameBits, AsTheReference) {
   EXPECT_EQ(train(GetParam()), reference_);
 }
 
+/// Offload, gradient buffers, schedule and checkpointing, each alone and in every mixture. A ring
+/// without offload is refused.
+std::vector<Way> mixtures() {
+  std::vector<Way> all;
+  for (const bool offload : {true, false}) {
+    for (const bool ring : {true, false}) {
+      for (const bool exact : {true, false}) {
+        for (const bool checkpointing : {true, false}) {
+          if (ring && !offload) continue;
+          const std::string name = std::string(offload ? "Offload" : "Resident") +
+                                   (ring ? "Ring" : "Full") + (exact ? "Exact" : "Serial") +
+                                   (checkpointing ? "Checkpointing" : "Keeping");
+          all.push_back({name,
+                         {"--offload", offload ? "on" : "off", "--grad-buffers",
+                          ring ? "ring" : "full", "--schedule", exact ? "exact" : "serial",
+                          "--checkpointing", checkpointing ? "on" : "off"}});
+        }
+      }
+    }
+  }
+  return all;
+}
+
 std::vector<Way> ways() {
-  std::vector<Way> all{
-      {"Again", {}},
-      {"OffloadOff", {"--offload", "off"}},
-      {"OffloadOffSerial", {"--offload", "off", "--schedule", "serial"}},
-      {"Full", {"--grad-buffers", "full"}},
-      {"Serial", {"--schedule", "serial"}},
-      {"CheckpointingOff", {"--checkpointing", "off"}},
-      {"CheckpointingOffFullSerial",
-       {"--checkpointing", "off", "--grad-buffers", "full", "--schedule", "serial"}},
-      {"OneThread", {"--threads", "1", "--kernel-threads", "1"}},
-      {"ThreeThreads", {"--threads", "3", "--kernel-threads", "3"}},
-      {"TwoNodes", {"--topology", "numa:2 core:1 pu:1"}},
-      {"TinyBuckets", {"--bucket", "8KiB"}},
-      {"OneBucket", {"--bucket", "16MiB"}},
-      {"Scalar", {}, {"OUTBOARD_SIMD=scalar"}},
-      {"VirtualOffloadOff", {"--virtual-seed", "5", "--offload", "off"}},
-      {"VirtualSerial", {"--virtual-seed", "6", "--schedule", "serial"}},
-  };
+  std::vector<Way> all = mixtures();
+  all.insert(all.end(), {
+                            {"OneThread", {"--threads", "1", "--kernel-threads", "1"}},
+                            {"ThreeThreads", {"--threads", "3", "--kernel-threads", "3"}},
+                            {"TwoNodes", {"--topology", "numa:2 core:1 pu:1"}},
+                            {"TinyBuckets", {"--bucket", "8KiB"}},
+                            {"OneBucket", {"--bucket", "16MiB"}},
+                            {"Scalar", {}, {"OUTBOARD_SIMD=scalar"}},
+                            {"VirtualOffloadOff", {"--virtual-seed", "5", "--offload", "off"}},
+                            {"VirtualSerial", {"--virtual-seed", "6", "--schedule", "serial"}},
+                        });
   for (const char* seed : {"1", "2", "3"}) {
     all.push_back(
         {std::string("Virtual") + seed,
