@@ -39,11 +39,13 @@ TEST(GptCurve, FollowsTheSameTrainingInDoublePrecision) {
   EXPECT_GT(plain.first(1), 5.0);
   EXPECT_LT(plain.last(test::kLastSteps), 1.0);
   EXPECT_LT(mixed.last(test::kLastSteps), 1.0);
-  // Rounding activations to 11 bits moves a step's loss by a few thousandths; a wrong bias
-  // correction, decay or clip moves the curve by tenths.
   EXPECT_LT(std::abs(difference.last_steps), 0.02);
   EXPECT_LT(std::abs(difference.held_out), 0.02);
-  EXPECT_LT(difference.mean, 0.02);
+  // Rounding activations to 11 bits moves a step's loss by 0.002 at most and 0.0004 on average. No
+  // decay, a beta2 of 0.98 for 0.99 and no clipping each move it by ten times as much on the way,
+  // and may end at the same loss.
+  EXPECT_LT(difference.largest, 0.01);
+  EXPECT_LT(difference.mean, 0.0015);
 }
 
 }  // namespace
