@@ -21,13 +21,6 @@ struct StepReport {
   std::optional<double> held_out;  ///< nats per byte, where it was measured
 };
 
-/// Who holds how many bytes on the device.
-struct DeviceLedger {
-  std::size_t parameters = 0;
-  std::size_t weights = 0, gradients = 0, activations = 0, engine = 0;
-  std::size_t used = 0, limit = 0;
-};
-
 /// Sums over `steps` training steps, evaluation not included.
 struct TimeReport {
   std::uint64_t steps = 0;
@@ -40,11 +33,9 @@ struct TimeReport {
 /// The heading above the step lines.
 [[nodiscard]] std::string step_heading();
 [[nodiscard]] std::string step_line(const StepReport& report);
-[[nodiscard]] std::string held_out_line(std::uint64_t step, double model, double order1);
 /// One JSON object. Doubles also as hexadecimal floats, so that two runs can be compared bit by
 /// bit.
 [[nodiscard]] std::string json_line(const StepReport& report);
-[[nodiscard]] std::string device_ledger_text(const DeviceLedger& ledger);
 [[nodiscard]] std::string time_text(const TimeReport& report);
 
 }  // namespace text

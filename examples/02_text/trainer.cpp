@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <cstdio>
-#include <iostream>
 #include <numbers>
-#include <string_view>
+#include <ostream>
 
 #include "../common/format.hpp"
 #include "../common/sample.hpp"
@@ -17,41 +15,7 @@ namespace {
 
 using example::show_bytes;
 using example::show_digest;
-using example::UsageError;
 using outboard::Error;
-
-// In virtual time a kernel is charged as on a device of this speed, about that of one core here.
-constexpr double kVirtualFlops = 5e10;
-
-outboard::sim::Options device_options(const Options& options) {
-  outboard::sim::Options device;
-  device.memory_bytes = options.device_memory;
-  if (options.virtual_seed) {
-    device.mode = outboard::sim::Mode::virtual_time;
-    device.seed = *options.virtual_seed;
-    device.max_random_delay = std::chrono::microseconds(200);
-    device.rates.link_down_bytes_per_s = 2e9;
-    device.rates.link_up_bytes_per_s = 2e9;
-    device.rates.host_elems_per_s = {5e8};
-  }
-  return device;
-}
-
-outboard::Config engine_config(const Options& options) {
-  outboard::Config config;
-  config.max_grad_norm = options.max_grad_norm;
-  config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
-  config.placement =
-      options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
-  config.bucket_bytes = options.bucket;
-  config.loss_scaling.growth_interval = 500;
-  config.host.synthetic_topology = options.topology;
-  config.host.threads_per_node = options.threads;
-  config.log = [](outboard::LogLevel level, std::string_view line) {
-    if (level != outboard::LogLevel::info) std::cerr << "outboard: " << line << '\n';
-  };
-  return config;
-}
 
 double milliseconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start)
@@ -67,15 +31,12 @@ Trainer::Trainer(const Options& options, const Corpus& corpus, std::ostream& out
       sampler_(corpus, ModelShape::kContext, options.seed + 1),
       positions_(held_out_positions(corpus, ModelShape::kContext, options.eval_bytes)),
       order1_loss_(order1_loss(count_pairs(corpus), corpus, positions_)),
-      gpu_(device_options(options)),
+      log_(options.log),
+      gpu_(example::device_options(options)),
       model_(gpu_, {.embed = options.embed, .width = options.width, .batch = options.batch},
-             options.virtual_seed ? kVirtualFlops : 0.0),
+             options.virtual_seed ? example::kVirtualFlops : 0.0),
       stream_(gpu_.create_stream("train")),
-      engine_(gpu_.device(), engine_config(options)) {
-  if (!options.log.empty()) {
-    log_.open(options.log);
-    if (!log_) throw UsageError("cannot write --log " + options.log + "; name a file in a folder");
-  }
+      engine_(gpu_.device(), example::engine_config(options)) {
   const auto initial = model_.initial_weights(options.seed);
   group_ = engine_.add_group(settings(1));
   model_.add_to(engine_, group_, initial);
@@ -149,20 +110,12 @@ double Trainer::held_out_loss() {
 }
 
 void Trainer::print_ledger() {
-  const outboard::MemoryLedger ledger = engine_.ledger();
-  const outboard::sim::MemoryUse use = gpu_.memory();
-  out_ << device_ledger_text({.parameters = model_.parameter_elems(),
-                              .weights = model_.weight_bytes(),
-                              .gradients = model_.gradient_bytes(),
-                              .activations = model_.activation_bytes(),
-                              .engine = ledger.bytes(outboard::MemoryPlace::device),
-                              .used = use.used_bytes,
-                              .limit = use.limit_bytes})
-       << "kernels work in " << show_bytes(model_.scratch().bytes())
-       << " of FP32 tiles, which stand for a GPU's registers and are not device memory\n\n"
-       << "engine memory\n"
-       << ledger.to_string() << "\n"
-       << engine_.describe() << "\n";
+  out_ << example::memory_text({.parameters = model_.parameter_elems(),
+                                .weights = model_.weight_bytes(),
+                                .gradients = model_.gradient_bytes(),
+                                .activations = model_.activation_bytes(),
+                                .tiles = show_bytes(model_.scratch().bytes()) + " of FP32 tiles"},
+                               engine_, gpu_);
 }
 
 void Trainer::run(const std::atomic<bool>& stop) {
@@ -176,8 +129,11 @@ void Trainer::run(const std::atomic<bool>& stop) {
     if (evaluate || last) report.held_out = held_out_loss();
     const bool print = step == 1 || last || options_.digest || step % options_.print_every == 0;
     if (print) out_ << step_line(report);
-    if (report.held_out) out_ << held_out_line(step, *report.held_out, order1_loss_);
-    if (log_.is_open()) log_ << json_line(report) << '\n';
+    if (report.held_out) {
+      out_ << example::held_out_line(step, {.model = *report.held_out, .counted = order1_loss_})
+           << "\n";
+    }
+    if (log_.is_open()) log_.write(json_line(report));
     out_ << std::flush;
   }
 }

@@ -4,10 +4,10 @@
 
 #include <atomic>
 #include <cstdint>
-#include <fstream>
 #include <iosfwd>
 #include <vector>
 
+#include "../common/report.hpp"
 #include "data.hpp"
 #include "model.hpp"
 #include "options.hpp"
@@ -47,7 +47,7 @@ class Trainer {
   TrainSampler sampler_;
   std::vector<std::size_t> positions_;  // held out
   double order1_loss_;
-  std::ofstream log_;
+  example::StepLog log_;
 
   // Destroyed from the last to the first: the engine before the memory it works on.
   outboard::sim::Gpu gpu_;

@@ -17,7 +17,8 @@ std::string print(const char* format, ...) {
 }
 
 std::string show_bytes(std::size_t bytes) {
-  return print("%.2f MiB", static_cast<double>(bytes) / 1048576.0);
+  const double mib = static_cast<double>(bytes) / 1048576.0;
+  return mib < 10240.0 ? print("%.2f MiB", mib) : print("%.2f GiB", mib / 1024.0);
 }
 
 std::string show_digest(std::uint64_t digest) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Trains a decoder-only transformer on a device that its optimizer state does not fit.
-#include <atomic>
-#include <csignal>
 #include <iostream>
-#include <optional>
+#include <stdexcept>
 
 #include "../common/format.hpp"
+#include "../common/program.hpp"
 #include "fit.hpp"
 #include "options.hpp"
 #include "tokens.hpp"
@@ -13,49 +12,50 @@
 
 namespace {
 
-std::atomic<bool> stop_requested = false;
-static_assert(std::atomic<bool>::is_always_lock_free, "a signal handler writes it");
-
-extern "C" void request_stop(int signal) {
-  stop_requested = true;
-  std::signal(signal, SIG_DFL);  // a second one ends the program at once
-}
-
-int fail(const std::string& text, int code) {
-  std::cout << std::flush;
-  std::cerr << "outboard_gpt: " << text << '\n';
-  return code;
-}
-
 /// What this model takes on the device, as it is asked for and at its smallest.
 std::string room_needed(const gpt::Options& options) {
+  using example::show_bytes;
   const std::size_t asked = gpt::memory_need(options.shape, gpt::memory_mode(options)).device();
   const std::size_t least = gpt::memory_need(options.shape, {}).device();
-  std::string text = "this run needs about " + example::show_bytes(asked) +
-                     " of device memory, and --device-memory is " +
-                     example::show_bytes(options.device_memory);
-  if (asked > options.device_memory) {
-    text += ": " + example::show_bytes(asked - options.device_memory) + " too little";
+  const std::string text = "--device-memory is " + show_bytes(options.device_memory) +
+                           ", and this run needs about " + show_bytes(asked) + " there";
+  if (asked <= options.device_memory) {
+    return text + "; this machine cannot give so much: lower --device-memory or the model's size";
   }
-  if (least < asked) {
-    text += "; with --offload on, --grad-buffers ring and --checkpointing on it needs " +
-            example::show_bytes(least);
-  }
-  return text + "; raise --device-memory, or lower --batch, --context or the model's size";
+  return text + ": " + show_bytes(asked - options.device_memory) + " too little; " +
+         (least < asked
+              ? "with --offload on, --grad-buffers ring and --checkpointing on it needs " +
+                    show_bytes(least) + "; "
+              : "") +
+         "raise --device-memory, or lower --batch, --context or the model's size";
 }
 
-int fit(const gpt::Options& options) {
+/// The device is memory of this machine as well.
+void check_machine(const gpt::Options& options) {
+  const gpt::MemoryNeed need = gpt::memory_need(options.shape, gpt::memory_mode(options));
+  const std::size_t machine = gpt::physical_memory();
+  if (need.device() + need.host() <= machine) return;
+  throw std::runtime_error(
+      "this run needs about " + example::show_bytes(need.host()) + " of host memory and " +
+      example::show_bytes(need.device()) + " for the software GPU, and this machine has " +
+      example::show_bytes(machine) + "; choose a smaller --preset (--fit lists what each needs)");
+}
+
+void fit(const gpt::Options& options) {
   const gpt::FitLimits limits{
       .device = options.device_memory,
       .host = options.host_memory != 0 ? options.host_memory : gpt::physical_memory()};
   const gpt::FitReport report = gpt::fit_presets(options, limits);
   std::cout << report.text;
-  if (!report.largest.empty()) return 0;
-  return fail("no preset fits; raise --device-memory or --host-memory, or lower --batch", 1);
+  if (!report.largest.empty()) return;
+  throw std::runtime_error("no preset fits; raise --device-memory (" +
+                           example::show_bytes(limits.device) + ") or --host-memory (" +
+                           example::show_bytes(limits.host) + "), or lower --batch");
 }
 
-int train(const gpt::Options& options) {
-  std::cout << gpt::command_line(options) << "\n\n";
+void train(const gpt::Options& options) {
+  const std::atomic<bool>& stop = example::stop_on_signals();
+  std::cout << "this run, every default spelled out:\n" << gpt::command_line(options) << "\n\n";
   const gpt::Tokens tokens = gpt::load_tokens({.paths = options.data,
                                                .kind = options.tokens,
                                                .vocab = options.shape.vocab,
@@ -64,30 +64,24 @@ int train(const gpt::Options& options) {
   std::cout << tokens.files << " files, " << tokens.values.size() << " " << unit << "s ("
             << tokens.skipped_files << " files passed over): " << tokens.split.train_size()
             << " to train on, " << tokens.split.held_out_size() << " held out\n\n";
+  check_machine(options);
   gpt::Trainer trainer(options, tokens, std::cout);
   trainer.print_ledger();
-  trainer.run(stop_requested);
+  trainer.run(stop);
+  if (stop) std::cout << "stopped by a signal; another one ends the program at once\n";
   trainer.print_summary();
   trainer.print_sample();
-  return 0;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::signal(SIGINT, request_stop);
-  std::signal(SIGTERM, request_stop);
   std::optional<gpt::Options> options;
-  try {
-    options = gpt::parse_options(argc, argv);
-    if (!options) return 0;
-    return options->fit ? fit(*options) : train(*options);
-  } catch (const example::UsageError& error) {
-    return fail(error.what(), 2);
-  } catch (const outboard::Error& error) {
-    const bool room = error.code() == outboard::ErrorCode::out_of_memory;
-    return fail(error.what() + (room ? "; " + room_needed(*options) : std::string()), 1);
-  } catch (const std::exception& error) {
-    return fail(error.what(), 1);
-  }
+  return example::run_program({.name = "outboard_gpt",
+                               .run =
+                                   [&] {
+                                     options = gpt::parse_options(argc, argv);
+                                     if (options) options->fit ? fit(*options) : train(*options);
+                                   },
+                               .room = [&] { return room_needed(*options); }});
 }

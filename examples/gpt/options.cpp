@@ -1,31 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "options.hpp"
 
-#include <CLI/CLI.hpp>
-#include <charconv>
-#include <cmath>
-#include <iostream>
+#include <algorithm>
 
-#include "../common/format.hpp"
 #include "presets.hpp"
 
 namespace gpt {
 namespace {
 
-using example::print;
+using example::Flags;
+using example::kBillion;
 using example::require;
 using example::require_within;
-using example::UsageError;
+using example::Sign;
+using example::spell_bytes;
 
-constexpr std::size_t kBillion = 1000000000;
 constexpr std::size_t kByteVocabulary = 256;
 constexpr std::size_t kGpt2Vocabulary = 50257;
+constexpr std::size_t kSmallDevice = std::size_t{16} << 20;
+constexpr std::size_t kDevice = std::size_t{1} << 30;
 
 /// What was said, before it is known what it means together.
 struct Words {
-  std::string tokens = "bytes", offload = "on", schedule = "exact", checkpointing = "on";
-  std::string measure_products = "on";
-  std::optional<std::string> grad_buffers, device_memory, host_memory, bucket;
+  bool bytes = true;
+  std::optional<bool> ring;
   std::optional<double> min_lr;
   std::optional<std::uint64_t> warmup;
 };
@@ -40,164 +38,99 @@ const char* const kExamples =
     "--device-memory 24GiB\n"
     "  outboard_gpt --fit --device-memory 80GiB --host-memory 256GiB --tokens uint16\n";
 
-void add_model_options(CLI::App& app, Options& o, Words& words) {
-  app.add_option("--data,data", o.data, "files and folders");
-  app.add_option("--tokens", words.tokens,
-                 "bytes: UTF-8 text, each byte a token; uint16: files of 16-bit token numbers")
-      ->check(CLI::IsMember({"bytes", "uint16"}))
-      ->capture_default_str();
-  app.add_option("--preset", o.preset, "model size: " + preset_names())->capture_default_str();
-  app.add_option("--layers", o.said.layers, "blocks");
-  app.add_option("--width", o.said.width, "values per token between blocks");
-  app.add_option("--heads", o.said.heads, "attention heads; divide the width");
-  app.add_option("--context", o.said.context, "tokens seen at a time");
-  app.add_option("--vocab", o.said.vocab,
-                 "different tokens; 256 for bytes, else 50257 if not said");
-  app.add_option("--batch", o.said.batch, "rows of context tokens in a micro-batch");
-  app.add_option("--accumulation", o.accumulation, "micro-batches per step")->capture_default_str();
+void add_model_flags(Flags& flags, Options& o, Words& words) {
+  flags.data(o.data, "what to train on: files, and folders with all below them");
+  flags.either("--tokens", "bytes|uint16", words.bytes,
+               "bytes: UTF-8 text, each byte a token; uint16: files of 16-bit token numbers");
+  flags.text("--preset", o.preset, "model size: " + preset_names());
+  const char* const preset = "the preset's";
+  flags.count({"--layers", 1, 1024}, o.said.layers, "blocks", preset);
+  flags.count({"--width", 1, 8192}, o.said.width, "values per token between blocks", preset);
+  flags.count({"--heads", 1, 8192}, o.said.heads, "attention heads; divide the width", preset);
+  flags.count({"--context", 2, 4096}, o.said.context, "tokens seen at a time", preset);
+  flags.count({"--vocab", 2, 65536}, o.said.vocab, "different tokens", "256 for bytes, else 50257");
+  flags.count({"--batch", 1, 1 << 19}, o.said.batch, "rows of context tokens in a micro-batch",
+              preset);
+  flags.count({"--accumulation", 1, 65536}, o.accumulation, "micro-batches per step");
 }
 
-void add_memory_options(CLI::App& app, Options& o, Words& words) {
-  app.add_option("--device-memory", words.device_memory, "bytes of the software GPU, as 12MiB")
-      ->default_str("18MiB for the demo, else 1GiB");
-  app.add_option("--offload", words.offload,
-                 "on: optimizer state in host memory; off: all of it in device memory")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->capture_default_str();
-  app.add_option("--grad-buffers", words.grad_buffers,
-                 "ring: gradients of two blocks on the device; full: of all of them")
-      ->check(CLI::IsMember({"ring", "full"}))
-      ->default_str("ring, full with --offload off");
-  app.add_option("--checkpointing", words.checkpointing,
-                 "on: keep one activation per block and recompute the others; off: keep all")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->capture_default_str();
-  app.add_flag("--fit", o.fit, "train nothing: list which presets fit in --device-memory");
-  app.add_option("--host-memory", words.host_memory, "for --fit: bytes of host memory to use")
-      ->default_str("what this machine has");
+void add_memory_flags(Flags& flags, Options& o, Words& words) {
+  add_device_flags(flags, o, spell_bytes(kSmallDevice) + " for tiny and demo, else 1GiB");
+  flags.either("--grad-buffers", "ring|full", words.ring,
+               "ring: gradients of two blocks on the device; full: of all of them",
+               "ring, full with --offload off");
+  flags.either("--checkpointing", "on|off", o.checkpointing,
+               "on: keep one activation per block and recompute the others; off: keep all");
+  flags.mark("--fit", o.fit, "train nothing: list which presets fit in --device-memory");
+  flags.bytes({"--host-memory", 1 << 20, std::uint64_t{1} << 50}, o.host_memory,
+              "for --fit: host memory to use", "what this machine has");
+  flags.count({"--kernel-threads", 0, 1024}, o.kernel_threads,
+              "threads that run the software GPU's kernels, 0: one for each core");
 }
 
-void add_engine_options(CLI::App& app, Options& o, Words& words) {
-  app.add_option("--schedule", words.schedule,
-                 "exact: updates hide behind the next forward; serial: step() waits for them")
-      ->check(CLI::IsMember({"exact", "serial"}))
-      ->capture_default_str();
-  app.add_option("--bucket", words.bucket, "bytes of gradients moved and updated at a time")
-      ->default_str("256KiB");
-  app.add_option("--threads", o.threads, "engine threads per NUMA node, 0: the engine chooses")
-      ->capture_default_str();
-  app.add_option("--kernel-threads", o.kernel_threads,
-                 "threads that run the software GPU's kernels, 0: one for each core")
-      ->capture_default_str();
-  app.add_option("--topology", o.topology, "a made-up machine, as \"numa:2 core:1 pu:1\"");
-  app.add_option("--virtual-seed", o.virtual_seed,
-                 "run in virtual time; the seed picks which ready operation goes first");
+void add_run_flags(Flags& flags, Options& o, Words& words) {
+  add_training_flags(flags, o);
+  flags.number("--min-lr", Sign::not_negative, words.min_lr, "learning rate at the end",
+               "a tenth of the peak");
+  flags.count({"--warmup", 0, kBillion}, words.warmup, "steps from 0 to the peak",
+              "a twentieth of the steps");
+  flags.number("--weight-decay", Sign::not_negative, o.weight_decay,
+               "of matrices; gains and biases never decay");
+  add_output_flags(flags, o);
+  flags.count({"--eval-tokens", 1, kBillion}, o.eval_tokens, "held-out tokens to predict");
+  flags.count({"--sample-tokens", 0, 1 << 20}, o.sample_tokens, "tokens to write at the end");
+  flags.either("--measure-products", "on|off", o.measure_products,
+               "on: at the end time the kernels' matrix products alone, for a second or two");
+  flags.text("--prompt", o.prompt, "what the sample begins with; default: held-out text");
 }
 
-void add_training_options(CLI::App& app, Options& o, Words& words) {
-  app.add_option("--steps", o.steps, "training steps")->capture_default_str();
-  app.add_option("--seed", o.seed, "of weights, examples and the sample")->capture_default_str();
-  app.add_option("--lr", o.lr, "peak learning rate")->capture_default_str();
-  app.add_option("--min-lr", words.min_lr, "learning rate at the end")
-      ->default_str("a tenth of the peak");
-  app.add_option("--warmup", words.warmup, "steps from 0 to the peak")
-      ->default_str("a twentieth of the steps");
-  app.add_option("--weight-decay", o.weight_decay, "of matrices; gains and biases never decay")
-      ->capture_default_str();
-  app.add_option("--max-grad-norm", o.max_grad_norm, "global-norm clipping, 0: off")
-      ->capture_default_str();
-}
-
-void add_output_options(CLI::App& app, Options& o, Words& words) {
-  app.add_option("--log", o.log, "write one JSON per step to this file");
-  app.add_flag("--digest", o.digest, "show and log a digest of all state after each step");
-  app.add_option("--print-every", o.print_every, "steps between lines")->capture_default_str();
-  app.add_option("--eval-every", o.eval_every, "steps between held-out losses, 0: at the end")
-      ->capture_default_str();
-  app.add_option("--eval-tokens", o.eval_tokens, "held-out tokens to predict")
-      ->capture_default_str();
-  app.add_option("--sample-tokens", o.sample_tokens, "tokens to write at the end")
-      ->capture_default_str();
-  app.add_option("--measure-products", words.measure_products,
-                 "on: at the end time the kernels' matrix products alone, for a second or two")
-      ->check(CLI::IsMember({"on", "off"}))
-      ->capture_default_str();
-  app.add_option("--temperature", o.temperature, "of the sample")->capture_default_str();
-  app.add_option("--prompt", o.prompt, "what the sample begins with; default: held-out text");
-}
-
-void settle_shape(Options& o, const Words& words) {
+void settle_shape(Options& o, bool bytes) {
   const Preset* preset = find_preset(o.preset);
   require(preset != nullptr,
           "--preset is \"" + o.preset + "\"; it must be one of " + preset_names());
-  o.tokens = words.tokens == "bytes" ? TokenKind::bytes : TokenKind::uint16;
+  o.tokens = bytes ? TokenKind::bytes : TokenKind::uint16;
   const std::size_t vocab = o.said.vocab.value_or(kByteVocabulary);
-  require(o.tokens != TokenKind::bytes || vocab == kByteVocabulary,
+  require(!bytes || vocab == kByteVocabulary,
           "--vocab is " + std::to_string(vocab) +
               ", but bytes are 256; leave it out, or pass --tokens uint16");
   o.shape = shape_of(preset->shape, o.said, o.tokens);
 }
 
 void settle(Options& o, const Words& words) {
-  settle_shape(o, words);
-  const char* room = o.preset == "demo" || o.preset == "tiny" ? "18MiB" : "1GiB";
-  o.device_memory = example::parse_bytes(words.device_memory.value_or(room));
-  if (words.host_memory) o.host_memory = example::parse_bytes(*words.host_memory);
-  if (words.bucket) o.bucket = example::parse_bytes(*words.bucket);
-  o.offload = words.offload == "on";
-  o.serial = words.schedule == "serial";
-  o.checkpointing = words.checkpointing == "on";
-  o.measure_products = words.measure_products == "on";
-  const bool ring = words.grad_buffers.value_or(o.offload ? "ring" : "full") == "ring";
-  o.grad_buffers = ring ? GradBuffers::ring : GradBuffers::full;
+  settle_shape(o, words.bytes);
+  const bool small = o.preset == "demo" || o.preset == "tiny";
+  if (o.device_memory == 0) o.device_memory = small ? kSmallDevice : kDevice;
+  o.grad_buffers = words.ring.value_or(o.offload) ? GradBuffers::ring : GradBuffers::full;
   o.min_lr = words.min_lr.value_or(0.1 * o.lr);
   o.warmup = words.warmup.value_or(o.steps / 20);
 }
 
 void check_shape(const GptShape& shape) {
-  require_within(shape.layers, {"--layers", 1, 1024});
-  require_within(shape.width, {"--width", 1, 8192});
   require_within(shape.heads, {"--heads", 1, shape.width});
   require(shape.width % shape.heads == 0, "--heads is " + std::to_string(shape.heads) +
                                               " and --width " + std::to_string(shape.width) +
                                               "; the width must be a multiple of the heads");
-  require_within(shape.context, {"--context", 2, 4096});
-  require_within(shape.vocab, {"--vocab", 2, 65536});
   require_within(shape.batch, {"--batch", 1, (1 << 20) / shape.context});
-}
-
-void check_number(double value, const char* flag, bool zero_allowed) {
-  require(std::isfinite(value) && (value > 0.0 || (zero_allowed && value == 0.0)),
-          std::string(flag) + " is " + print("%g", value) + "; it must be a finite number " +
-              (zero_allowed ? "of at least 0" : "above 0"));
+  constexpr std::size_t kMostOfHead = std::size_t{1} << 18;
+  require(shape.context * shape.head_width() <= kMostOfHead,
+          "--context is " + std::to_string(shape.context) + " and a head " +
+              std::to_string(shape.head_width()) + " wide, together " +
+              std::to_string(shape.context * shape.head_width()) + " of at most " +
+              std::to_string(kMostOfHead) + "; raise --heads or lower --context");
 }
 
 void check(const Options& o) {
   check_shape(o.shape);
-  require_within(o.accumulation, {"--accumulation", 1, 65536});
-  require_within(o.steps, {"--steps", 1, kBillion});
   require_within(o.warmup, {"--warmup", 0, o.steps});
-  require_within(o.print_every, {"--print-every", 1, kBillion});
-  require_within(o.eval_tokens, {"--eval-tokens", 1, kBillion});
-  require_within(o.sample_tokens, {"--sample-tokens", 0, 1 << 20});
-  require_within(o.kernel_threads, {"--kernel-threads", 0, 1024});
-  check_number(o.lr, "--lr", true);
-  check_number(o.min_lr, "--min-lr", true);
-  check_number(o.weight_decay, "--weight-decay", true);
-  check_number(o.max_grad_norm, "--max-grad-norm", true);
-  check_number(o.temperature, "--temperature", false);
   require(o.fit || !o.data.empty(), "--data is missing: name files or folders to train on");
+  const auto& data = o.data;
+  require(std::find(data.begin(), data.end(), "") == data.end(),
+          "--data has an empty name; name files or folders to train on");
   require(o.prompt.empty() || o.tokens == TokenKind::bytes,
           "--prompt is text, and with --tokens uint16 tokens are numbers; leave it out");
   require(o.offload || o.accumulation > 1 || o.grad_buffers == GradBuffers::full,
           "--grad-buffers ring needs --offload on or --accumulation of at least 2: with the state "
           "on the device gradients stay until the update has read them; use --grad-buffers full");
-}
-
-/// The fewest digits that give the same double again.
-std::string shortest(double value) {
-  char digits[32];
-  return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
 }
 
 std::string quoted(const std::string& text) {
@@ -209,27 +142,23 @@ std::string quoted(const std::string& text) {
 
 }  // namespace
 
+Options::Options() {
+  steps = 1400;
+  lr = 2e-3;
+  eval_every = 200;
+  temperature = 0.7;
+}
+
 std::optional<Options> parse_options(int argc, const char* const* argv) {
   Options options;
   Words words;
-  CLI::App app("Trains a decoder-only transformer whose optimizer state does not fit its device.",
-               "outboard_gpt");
-  app.footer(kExamples);
-  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
-  add_model_options(app, options, words);
-  app.get_option("--data")->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_memory_options(app, options, words);
-  add_engine_options(app, options, words);
-  add_training_options(app, options, words);
-  add_output_options(app, options, words);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::CallForHelp&) {
-    std::cout << app.help();
-    return std::nullopt;
-  } catch (const CLI::ParseError& error) {
-    throw UsageError(std::string(error.what()) + "; see --help");
-  }
+  Flags flags({"outboard_gpt",
+               "Trains a decoder-only transformer whose optimizer state does not fit its device.",
+               kExamples});
+  add_model_flags(flags, options, words);
+  add_memory_flags(flags, options, words);
+  add_run_flags(flags, options, words);
+  if (!flags.parse(argc, argv)) return std::nullopt;
   settle(options, words);
   check(options);
   return options;
@@ -253,7 +182,10 @@ std::string command_line(const Options& o) {
   const auto count = [&add](const char* flag, std::uint64_t value) {
     add(flag, std::to_string(value));
   };
-  const auto number = [&add](const char* flag, double value) { add(flag, shortest(value)); };
+  const auto size = [&add](const char* flag, std::size_t bytes) { add(flag, spell_bytes(bytes)); };
+  const auto number = [&add](const char* flag, double value) {
+    add(flag, example::spell_number(value));
+  };
   const auto choice = [&add](const char* flag, bool first, const char* one, const char* other) {
     add(flag, first ? one : other);
   };
@@ -267,13 +199,13 @@ std::string command_line(const Options& o) {
   count("--vocab", o.shape.vocab);
   count("--batch", o.shape.batch);
   count("--accumulation", o.accumulation);
-  count("--device-memory", o.device_memory);
-  if (o.host_memory != 0) count("--host-memory", o.host_memory);
+  size("--device-memory", o.device_memory);
+  if (o.host_memory != 0) size("--host-memory", o.host_memory);
   choice("--offload", o.offload, "on", "off");
   choice("--grad-buffers", o.grad_buffers == GradBuffers::ring, "ring", "full");
   choice("--checkpointing", o.checkpointing, "on", "off");
   choice("--schedule", o.serial, "serial", "exact");
-  count("--bucket", o.bucket);
+  size("--bucket", o.bucket);
   count("--threads", o.threads);
   count("--kernel-threads", o.kernel_threads);
   if (!o.topology.empty()) add("--topology", o.topology);

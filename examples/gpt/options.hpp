@@ -4,12 +4,10 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <filesystem>
 #include <optional>
 #include <string>
-#include <vector>
 
-#include "../common/arguments.hpp"
+#include "../common/run_options.hpp"
 #include "shape.hpp"
 #include "tokens.hpp"
 
@@ -20,42 +18,25 @@ struct ShapeFlags {
   std::optional<std::size_t> layers, width, heads, context, vocab, batch;
 };
 
-struct Options {
-  std::vector<std::filesystem::path> data;
-  TokenKind tokens = TokenKind::bytes;
+struct Options : example::RunOptions {
+  Options();  ///< the demo's
 
+  TokenKind tokens = TokenKind::bytes;
   std::string preset = "demo";
   ShapeFlags said{};
   GptShape shape{};  ///< both together
   bool checkpointing = true;
   GradBuffers grad_buffers = GradBuffers::ring;
   std::uint32_t accumulation = 1;  ///< micro-batches per step
-
-  std::size_t device_memory = 0;
-  std::size_t host_memory = 0;  ///< for --fit; 0: what this machine has
-  bool offload = true;
-  bool serial = false;
-  std::size_t bucket = std::size_t{256} << 10;
-  std::uint32_t threads = 0;
+  std::size_t host_memory = 0;     ///< for --fit; 0: what this machine has
   std::size_t kernel_threads = 0;
-  std::string topology;
-  std::optional<std::uint64_t> virtual_seed;
 
-  std::uint64_t steps = 1400;
-  std::uint64_t seed = 1;
-  double lr = 2e-3;
   double min_lr = 0.0;
   std::uint64_t warmup = 0;
   double weight_decay = 0.1;
-  double max_grad_norm = 1.0;
 
-  std::string log;  ///< one JSON per step; "": none
-  bool digest = false;
-  std::uint64_t print_every = 100;
-  std::uint64_t eval_every = 200;
   std::size_t eval_tokens = 16384;
   std::size_t sample_tokens = 400;
-  double temperature = 0.7;
   std::string prompt;
   bool measure_products = true;  ///< at the end: what the matrix products alone would take
 

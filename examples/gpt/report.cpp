@@ -6,11 +6,11 @@
 #include <nlohmann/json.hpp>
 
 #include "../common/format.hpp"
+#include "../common/report.hpp"
 
 namespace gpt {
 
 using example::print;
-using example::show_bytes;
 
 std::string show_time(double seconds) {
   const auto s = static_cast<std::uint64_t>(std::max(0.0, seconds) + 0.5);
@@ -19,9 +19,10 @@ std::string show_time(double seconds) {
 }
 
 std::string step_heading() {
-  return "   step     loss  grad norm        lr  loss scale        ms  tokens/s  exposed ms, cause "
-         "  "
-         "    left\n";
+  return "loss: nats per token; exposed: the device waits, and mostly for what; left: to the end\n"
+         "held out: loss on text kept back, and that of counting what follows which two tokens\n\n"
+         "   step     loss  grad norm        lr  loss scale        ms  tokens/s  "
+         "exposed ms, cause       left\n";
 }
 
 std::string step_line(const StepReport& report) {
@@ -39,29 +40,20 @@ std::string step_line(const StepReport& report) {
 }
 
 std::string held_out_line(const StepReport& report, const char* unit) {
-  const double model = report.held_out.value_or(0.0), order2 = report.order2.value_or(0.0);
-  return print("%7" PRIu64 "  held out: %.4f nats/%s, order-2 model %.4f, difference %+.4f",
-               report.result.step, model, unit, order2, model - order2);
+  return example::held_out_line(report.result.step, {.model = report.held_out.value_or(0.0),
+                                                     .unit = unit,
+                                                     .order = 2,
+                                                     .counted = report.order2.value_or(0.0)});
 }
 
 std::string json_line(const StepReport& report) {
-  const outboard::StepResult& result = report.result;
-  nlohmann::ordered_json json{
-      {"step", result.step},
-      {"loss", report.loss},
-      {"loss_bits", print("%a", report.loss)},
-      {"grad_norm", result.grad_norm},
-      {"grad_norm_bits", print("%a", result.grad_norm)},
-      {"clip", result.clip},
-      {"lr", report.lr},
-      {"loss_scale", result.loss_scale},
-      {"outcome", example::outcome_of(result)},
-      {"steps_applied", report.applied},
-      {"steps_skipped", report.skipped},
-      {"ms", report.ms},
-      {"tokens", report.tokens},
-      {"update_busy_ms", report.update_busy_ms},
-  };
+  nlohmann::ordered_json json = example::step_json(report.result, report.loss);
+  json["lr"] = report.lr;
+  json["steps_applied"] = report.applied;
+  json["steps_skipped"] = report.skipped;
+  json["ms"] = report.ms;
+  json["tokens"] = report.tokens;
+  json["update_busy_ms"] = report.update_busy_ms;
   if (report.split) {
     json["split_ms"] = {{"forward", report.split->forward},
                         {"backward", report.split->backward},
@@ -83,26 +75,6 @@ std::string json_line(const StepReport& report) {
   return json.dump();
 }
 
-std::string device_ledger_text(const DeviceLedger& ledger) {
-  std::string text = print("device memory, %zu parameters\n", ledger.parameters);
-  const auto line = [&text](const char* what, std::size_t bytes) {
-    text += print("  %-36s %12s\n", what, show_bytes(bytes).c_str());
-  };
-  const std::size_t model = ledger.need.weights + ledger.need.gradients;
-  line("weights, FP16", ledger.need.weights);
-  line("gradients, FP16", ledger.need.gradients);
-  line("activations, tokens, loss", ledger.need.activations);
-  line("the engine's", ledger.engine);
-  line("used, in 256-byte steps", ledger.used);
-  line("limit", ledger.limit);
-  line("of which could hold activations",
-       ledger.limit - std::min(ledger.limit, model + ledger.engine));
-  text += print("all on the device, 16 bytes per parameter and every activation: %s, ",
-                show_bytes(ledger.without_offload).c_str());
-  return text + print("%.2f times the limit\n", static_cast<double>(ledger.without_offload) /
-                                                    static_cast<double>(ledger.limit));
-}
-
 std::string time_text(const TimeReport& report) {
   const auto steps = static_cast<double>(report.steps);
   const outboard::StepStats& stats = report.stats;
@@ -121,12 +93,7 @@ std::string time_text(const TimeReport& report) {
     line("exposed: the host preparing the step", report.split->other);
   }
   line("host nodes busy with updates, beside all that", stats.update_busy_us * 1e-3);
-  const double per_parameter = 1.0 / (static_cast<double>(report.parameters) * steps);
-  text +=
-      print("link: %.3f bytes down and %.3f up per parameter and step; gate %.0f bytes a step\n",
-            static_cast<double>(stats.gradient_bytes_down) * per_parameter,
-            static_cast<double>(stats.weight_bytes_up) * per_parameter,
-            static_cast<double>(stats.gate_bytes_down) / steps);
+  text += example::link_line(stats, report.parameters, report.steps);
   const double tokens_per_s = static_cast<double>(report.tokens) / report.ms * 1e3;
   text += print("steps: %" PRIu64 " applied, %" PRIu64 " skipped; %.0f tokens per second\n",
                 stats.steps_applied, stats.steps_skipped, tokens_per_s);

@@ -7,7 +7,6 @@
 #include <optional>
 #include <string>
 
-#include "fit.hpp"
 #include "outboard/outboard.hpp"
 #include "time_split.hpp"
 
@@ -39,14 +38,6 @@ struct StepReport {
   double eta_s = 0.0;
 };
 
-/// Who holds how many bytes of the device, measured, and what it would be without offload.
-struct DeviceLedger {
-  std::size_t parameters = 0;
-  MemoryNeed need{};
-  std::size_t engine = 0, used = 0, limit = 0;
-  std::size_t without_offload = 0;
-};
-
 /// Sums over `steps` training steps, evaluation not included.
 struct TimeReport {
   std::uint64_t steps = 0;
@@ -59,7 +50,7 @@ struct TimeReport {
 
 /// "3:07", "2:10:00".
 [[nodiscard]] std::string show_time(double seconds);
-/// The heading above the step lines.
+/// What the step lines mean, and the heading above them.
 [[nodiscard]] std::string step_heading();
 [[nodiscard]] std::string step_line(const StepReport& report);
 /// Where the held-out loss was measured. `unit`: what it is of, as "byte".
@@ -67,7 +58,6 @@ struct TimeReport {
 /// One JSON object. Doubles also as hexadecimal floats, so that two runs can be compared bit by
 /// bit.
 [[nodiscard]] std::string json_line(const StepReport& report);
-[[nodiscard]] std::string device_ledger_text(const DeviceLedger& ledger);
 [[nodiscard]] std::string time_text(const TimeReport& report);
 
 }  // namespace gpt

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iostream>
 #include <numeric>
-#include <string_view>
+#include <ostream>
 #include <thread>
 
 #include "../common/format.hpp"
+#include "fit.hpp"
 #include "generate.hpp"
 
 namespace gpt {
@@ -16,43 +16,15 @@ namespace {
 
 using outboard::Error;
 
-// In virtual time a kernel is charged as on a device of this speed, about that of one core here.
-constexpr double kVirtualFlops = 5e10;
-
-outboard::sim::Options device_options(const Options& options) {
-  outboard::sim::Options device;
-  device.memory_bytes = options.device_memory;
-  if (options.virtual_seed) {
-    device.mode = outboard::sim::Mode::virtual_time;
-    device.seed = *options.virtual_seed;
-    device.max_random_delay = std::chrono::microseconds(200);
-    device.rates.link_down_bytes_per_s = 2e9;
-    device.rates.link_up_bytes_per_s = 2e9;
-    device.rates.host_elems_per_s = {5e8};
-  }
-  return device;
-}
-
 /// One micro-batch needs no sums.
 outboard::Accumulate accumulate_of(const Options& options) {
   return options.accumulation > 1 ? outboard::Accumulate::host : outboard::Accumulate::trainer;
 }
 
 outboard::Config engine_config(const Options& options) {
-  outboard::Config config;
-  config.max_grad_norm = options.max_grad_norm;
+  outboard::Config config = example::engine_config(options);
   config.accumulation = options.accumulation;
   config.accumulate = accumulate_of(options);
-  config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
-  config.placement =
-      options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
-  config.bucket_bytes = options.bucket;
-  config.loss_scaling.growth_interval = 500;
-  config.host.synthetic_topology = options.topology;
-  config.host.threads_per_node = options.threads;
-  config.log = [](outboard::LogLevel level, std::string_view line) {
-    if (level != outboard::LogLevel::info) std::cerr << "outboard: " << line << '\n';
-  };
   return config;
 }
 
@@ -61,7 +33,7 @@ ModelOptions model_options(const Options& options) {
   return {.checkpointing = options.checkpointing,
           .grad_buffers = options.grad_buffers,
           .threads = options.kernel_threads != 0 ? options.kernel_threads : cores,
-          .virtual_flops_per_s = options.virtual_seed ? kVirtualFlops : 0.0,
+          .virtual_flops_per_s = options.virtual_seed ? example::kVirtualFlops : 0.0,
           .micro_batches = {options.accumulation, accumulate_of(options)}};
 }
 
@@ -81,19 +53,14 @@ Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out
       order2_loss_(order2_loss(tokens, held_out_, options.shape)),
       learning_rate_{options.lr, options.min_lr, options.warmup, options.steps},
       watch_(options.shape.vocab),
-      gpu_(device_options(options)),
+      log_(options.log),
+      gpu_(example::device_options(options)),
       model_(gpu_, options.shape, model_options(options)),
       stream_(gpu_.create_stream("train")),
       clock_(gpu_, model_, options.accumulation),
       engine_(gpu_.device(), engine_config(options)),
       rows_(options.accumulation * options.shape.batch * options.shape.row_tokens()),
       losses_(options.accumulation) {
-  if (!options.log.empty()) {
-    log_.open(options.log);
-    if (!log_) {
-      throw example::UsageError("cannot write --log " + options.log + "; name a file in a folder");
-    }
-  }
   groups_ = {.decay = engine_.add_group({}), .no_decay = engine_.add_group({})};
   set_groups(learning_rate_.at(1));
   const auto initial = model_.initial_weights(options.seed);
@@ -182,27 +149,17 @@ double Trainer::held_out_loss() {
 }
 
 void Trainer::print_ledger() {
-  const outboard::MemoryLedger ledger = engine_.ledger();
-  const outboard::sim::MemoryUse use = gpu_.memory();
-  out_ << device_ledger_text({.parameters = options_.shape.parameter_elems(),
-                              .need = memory_need(options_.shape, memory_mode(options_)),
-                              .engine = ledger.bytes(outboard::MemoryPlace::device),
-                              .used = use.used_bytes,
-                              .limit = use.limit_bytes,
-                              .without_offload = device_bytes_without_offload(options_.shape)})
-       << "kernels work in " << example::show_bytes(model_.scratch_bytes()) << " of FP32 tiles, "
-       << example::show_bytes(model_.thread_scratch_bytes()) << " for each thread (at most "
-       << example::show_bytes(kMostThreadScratch)
-       << "), which stand for a GPU's registers and are not device memory\n\n"
-       << "engine memory\n"
-       << ledger.to_string() << "\n"
-       << engine_.describe() << "\n";
-}
-
-void Trainer::log(const StepReport& report) {
-  if (!log_.is_open()) return;
-  log_ << json_line(report) << '\n' << std::flush;
-  if (!log_) throw std::runtime_error("cannot write to --log " + options_.log + ": is it full?");
+  const MemoryNeed need = memory_need(options_.shape, memory_mode(options_));
+  out_ << example::memory_text(
+      {.parameters = options_.shape.parameter_elems(),
+       .weights = need.weights,
+       .gradients = need.gradients,
+       .activations = need.activations,
+       .all = device_bytes_without_offload(options_.shape),
+       .tiles = example::show_bytes(model_.scratch_bytes()) + " of FP32 tiles, " +
+                example::show_bytes(model_.thread_scratch_bytes()) + " for each thread (at most " +
+                example::show_bytes(kMostThreadScratch) + ")"},
+      engine_, gpu_);
 }
 
 void Trainer::run(const std::atomic<bool>& stop) {
@@ -222,7 +179,7 @@ void Trainer::run(const std::atomic<bool>& stop) {
       progress_.note(held_out_line(report, unit_of(options_.tokens)));
     }
     if (last) report.products = products_ = measure_products();
-    log(report);
+    if (log_.is_open()) log_.write(json_line(report));
   }
 }
 

@@ -4,11 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <fstream>
 #include <iosfwd>
 #include <optional>
 #include <vector>
 
+#include "../common/report.hpp"
 #include "loss_watch.hpp"
 #include "model.hpp"
 #include "options.hpp"
@@ -49,7 +49,6 @@ class Trainer {
   /// Mean loss of the held-out rows. Right after step(): each layer waits for its own refresh.
   [[nodiscard]] double held_out_loss();
   void set_groups(double lr);
-  void log(const StepReport& report);
   [[nodiscard]] std::vector<Token> prompt() const;
   [[nodiscard]] double virtual_ms() const;
   /// Takes a second or two, on the kernels' threads. Nothing in virtual time.
@@ -64,7 +63,7 @@ class Trainer {
   double order2_loss_;
   LearningRate learning_rate_;
   LossWatch watch_;
-  std::ofstream log_;
+  example::StepLog log_;
 
   // Destroyed from the last to the first: the engine before the memory it works on.
   outboard::sim::Gpu gpu_;

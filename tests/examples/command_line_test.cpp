@@ -31,14 +31,69 @@ std::string error_of(std::vector<const char*> arguments) {
   return "";
 }
 
+template <class Parse>
+std::string complaint(Parse parse) {
+  try {
+    (void)parse();
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "accepted";
+}
+
 TEST(ParseBytes, ReadsSuffixesAndRefusesTheRest) {
-  EXPECT_EQ(parse_bytes("4096"), 4096u);
-  EXPECT_EQ(parse_bytes("64KiB"), 65536u);
-  EXPECT_EQ(parse_bytes("12MiB"), 12582912u);
-  EXPECT_EQ(parse_bytes("1GiB"), 1073741824u);
+  const example::Limits limits{"--room", 1, UINT64_MAX};
+  EXPECT_EQ(parse_bytes("4096", limits), 4096u);
+  EXPECT_EQ(parse_bytes("64KiB", limits), 65536u);
+  EXPECT_EQ(parse_bytes("12MiB", limits), 12582912u);
+  EXPECT_EQ(parse_bytes("1GiB", limits), 1073741824u);
   for (const char* bad :
-       {"", "MiB", "12MB", "-1", "1.5MiB", "0", "99999999999GiB", "18446744073709551616"}) {
-    EXPECT_THROW((void)parse_bytes(bad), UsageError) << bad;
+       {"", "MiB", "12MB", "-1", "1.5MiB", "99999999999GiB", "18446744073709551616"}) {
+    EXPECT_EQ(complaint([&] { return parse_bytes(bad, limits); }),
+              "--room is \"" + std::string(bad) +
+                  "\"; write a whole number of bytes, KiB, MiB or GiB, as 12MiB; see --help");
+  }
+  EXPECT_EQ(complaint([] {
+              return parse_bytes("3KiB", {"--room", 4096, 1 << 20});
+            }),
+            "--room is 3KiB; it must be from 4KiB to 1MiB; see --help");
+  EXPECT_EQ(complaint([] {
+              return parse_bytes("1025KiB", {"--room", 4096, 1 << 20});
+            }),
+            "--room is 1025KiB; it must be from 4KiB to 1MiB; see --help");
+  for (const std::size_t bytes : {1ul, 1000ul, 1536ul, 3ul << 20, 5ul << 30}) {
+    EXPECT_EQ(parse_bytes(example::spell_bytes(bytes), limits), bytes);
+  }
+}
+
+TEST(ParseCount, NamesTheFlagTheTextAndTheLimits) {
+  const example::Limits limits{"--steps", 1, 1000};
+  EXPECT_EQ(example::parse_count("1000", limits), 1000u);
+  for (const char* bad : {"", "-5", "1.5", "ten", "1e3", " 7", "99999999999999999999"}) {
+    EXPECT_EQ(complaint([&] { return example::parse_count(bad, limits); }),
+              "--steps is \"" + std::string(bad) +
+                  "\"; it must be a whole number from 1 to 1000; see --help");
+  }
+  for (const char* outside : {"0", "1001"}) {
+    EXPECT_EQ(complaint([&] { return example::parse_count(outside, limits); }),
+              "--steps is " + std::string(outside) + "; it must be from 1 to 1000; see --help");
+  }
+}
+
+TEST(ParseNumber, TakesFiniteOnesOfTheRightSign) {
+  using example::parse_number;
+  using example::Sign;
+  EXPECT_EQ(parse_number("3e-4", "--lr", Sign::not_negative), 3e-4);
+  EXPECT_EQ(parse_number("0", "--lr", Sign::not_negative), 0.0);
+  for (const char* bad : {"", "-1", "nan", "inf", "1e400", "0.1x"}) {
+    EXPECT_EQ(complaint([&] { return parse_number(bad, "--lr", Sign::not_negative); }),
+              "--lr is \"" + std::string(bad) +
+                  "\"; it must be a finite number of at least 0; see --help");
+  }
+  EXPECT_NE(complaint([] { return parse_number("0", "--t", Sign::positive); }).find("above 0"),
+            std::string::npos);
+  for (const double value : {0.1, 1.0 / 3.0, 2e-3, 5e-324}) {
+    EXPECT_EQ(parse_number(example::spell_number(value), "--lr", Sign::not_negative), value);
   }
 }
 
@@ -97,7 +152,8 @@ TEST(ParseOptions, SaysInOneLineWhatIsWrong) {
       {{"--data", "a", "--steps", "0"}, "--steps is 0; it must be from 1"},
       {{"--data", "a", "--batch", "x"}, "--batch"},
       {{"--data", "a", "--lr", "nan"}, "--lr"},
-      {{"--data", "a", "--device-memory", "12MB"}, "\"12MB\" is not a size"},
+      {{"--data", "a", "--device-memory", "12MB"},
+       "--device-memory is \"12MB\"; write a whole number"},
   };
   for (const auto& [arguments, part] : cases) {
     const std::string error = error_of(arguments);

@@ -177,7 +177,7 @@ TEST_F(FitAndTrain, TheLargestTrainsAndTheNextLargerIsRefused) {
       const auto of = [&](std::size_t preset, std::size_t bytes) {
         return options(all[preset].name, bytes, {"--checkpointing", checkpointing});
       };
-      const Options some = of(i, 1);
+      const Options some = of(i, 1 << 20);
       const std::size_t needed = memory_need(some.shape, memory_mode(some)).device();
       // To the byte: in that much it is the largest and trains; in less neither.
       EXPECT_EQ(largest(of(i, needed)), all[i].name);

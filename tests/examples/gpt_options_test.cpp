@@ -99,25 +99,48 @@ TEST(GptOptions, TheEchoedCommandLineGivesTheSameOptions) {
 
 TEST(GptOptions, SaysInOneLineWhatIsWrong) {
   const std::vector<std::pair<std::vector<std::string>, const char*>> cases{
-      {{}, "--data is missing"},
+      {{}, "--data is missing: name files"},
+      {{""}, "--data has an empty name"},
       {{"a", "--nonsense"}, "--nonsense"},
-      {{"a", "--offload", "maybe"}, "--offload"},
+      {{"a", "--lr"}, "--lr"},
+      {{"a", "--offload", "maybe"}, "--offload is \"maybe\"; it must be on or off"},
+      {{"a", "--tokens", "words"}, "--tokens is \"words\"; it must be bytes or uint16"},
       {{"a", "--preset", "huge"}, "--preset is \"huge\"; it must be one of tiny, demo"},
       {{"a", "--width", "64", "--heads", "3"}, "--heads is 3 and --width 64"},
-      {{"a", "--layers", "0"}, "--layers is 0; it must be from 1"},
-      {{"a", "--context", "1"}, "--context is 1"},
+      {{"a", "--heads", "500"}, "--heads is 500; it must be from 1 to 192"},
+      {{"a", "--width", "8192", "--heads", "1"},
+       "--context is 128 and a head 8192 wide, together 1048576 of at most 262144; raise --heads"},
+      {{"a", "--layers", "0"}, "--layers is 0; it must be from 1 to 1024"},
+      {{"a", "--width", "0"}, "--width is 0; it must be from 1 to 8192"},
+      {{"a", "--heads", "0"}, "--heads is 0"},
+      {{"a", "--context", "0"}, "--context is 0; it must be from 2 to 4096"},
       {{"a", "--context", "5000"}, "--context is 5000; it must be from 2 to 4096"},
+      {{"a", "--batch", "0"}, "--batch is 0"},
       {{"a", "--batch", "9000"}, "--batch is 9000; it must be from 1 to 8192"},
-      {{"a", "--batch", "x"}, "--batch"},
-      {{"a", "--steps", "0"}, "--steps is 0"},
+      {{"a", "--batch", "x"}, "--batch is \"x\"; it must be a whole number"},
+      {{"a", "--steps", "0"}, "--steps is 0; it must be from 1 to 1000000000"},
+      {{"a", "--steps", "-5"}, "--steps is \"-5\"; it must be a whole number from 1"},
+      {{"a", "--steps", "1.5"}, "--steps is \"1.5\""},
+      {{"a", "--seed", "-1"}, "--seed is \"-1\""},
+      {{"a", "--eval-every", "-1"}, "--eval-every is \"-1\""},
+      {{"a", "--print-every", "0"}, "--print-every is 0"},
+      {{"a", "--eval-tokens", "0"}, "--eval-tokens is 0"},
+      {{"a", "--virtual-seed", "-1"}, "--virtual-seed is \"-1\""},
       {{"a", "--accumulation", "0"}, "--accumulation is 0"},
+      {{"a", "--threads", "100000"}, "--threads is 100000; it must be from 0 to 1024"},
+      {{"a", "--kernel-threads", "-2"}, "--kernel-threads is \"-2\""},
       {{"a", "--vocab", "300"}, "--vocab is 300, but bytes are 256"},
       {{"a", "--tokens", "uint16", "--vocab", "70000"}, "--vocab is 70000"},
-      {{"a", "--lr", "nan"}, "--lr is nan"},
-      {{"a", "--lr", "-1"}, "--lr is -1"},
-      {{"a", "--temperature", "0"}, "--temperature is 0"},
+      {{"a", "--lr", "nan"}, "--lr is \"nan\"; it must be a finite number of at least 0"},
+      {{"a", "--lr", "-1"}, "--lr is \"-1\""},
+      {{"a", "--min-lr", "-1"}, "--min-lr is \"-1\""},
+      {{"a", "--weight-decay", "-0.1"}, "--weight-decay is \"-0.1\""},
+      {{"a", "--max-grad-norm", "inf"}, "--max-grad-norm is \"inf\""},
+      {{"a", "--temperature", "0"}, "--temperature is \"0\"; it must be a finite number above 0"},
       {{"a", "--warmup", "20", "--steps", "10"}, "--warmup is 20; it must be from 0 to 10"},
-      {{"a", "--device-memory", "12MB"}, "\"12MB\" is not a size"},
+      {{"a", "--device-memory", "12MB"}, "--device-memory is \"12MB\"; write a whole number"},
+      {{"a", "--device-memory", "0"}, "--device-memory is 0B; it must be from 4KiB"},
+      {{"a", "--bucket", "12"}, "--bucket is 12B; it must be from 8KiB to 1GiB"},
       {{"a", "--tokens", "uint16", "--prompt", "x"}, "--prompt is text"},
   };
   for (const auto& [arguments, part] : cases) {
@@ -131,7 +154,8 @@ TEST(GptOptions, HelpHasExamples) {
   testing::internal::CaptureStdout();
   EXPECT_FALSE(parse({"--help"}));
   const std::string help = testing::internal::GetCapturedStdout();
-  for (const char* part : {"Examples:", "--fit", "--grad-buffers", "--checkpointing", "13b"}) {
+  for (const char* part : {"Examples:", "outboard_gpt novels/", "--fit", "--grad-buffers", "13b",
+                           "training steps (default: 1400)", "serial|exact"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part;
   }
 }

@@ -82,9 +82,10 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
       train({"--steps", "60", "--lr", "0.005", "--eval-every", "20", "--log", path("log.jsonl")});
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_EQ(finished.err, "");
-  for (const char* part : {"outboard_gpt --data", "weights, FP16", "could hold activations",
-                           "engine memory", "held out:", "order-2", "where a step's time goes",
-                           "device memory: peak", "state digest:", "sample, after:"}) {
+  for (const char* part :
+       {"outboard_gpt --data", "model states, 16 bytes per parameter", "weights, FP16",
+        "host: FP32 weights", "activation budget", "engine memory", "held out:", "order-2",
+        "where a step's time goes", "device memory: peak", "state digest:", "sample, after:"}) {
     EXPECT_TRUE(has(finished.out, part)) << part << "\n" << finished.out;
   }
   EXPECT_FALSE(has(finished.out, "\x1b")) << "no control characters off a terminal";
@@ -121,9 +122,15 @@ TEST_F(GptPrograms, LeavesTheMatrixProductsUnmeasuredWhenAskedTo) {
 TEST_F(GptPrograms, InterruptEndsAfterTheStepWithTheSummaryAndTheSample) {
   const Finished finished = train({"--steps", "1000000", "--print-every", "1"}, "\n      3 ");
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
-  for (const char* part : {"held out:", "where a step's time goes", "sample, after:"}) {
-    EXPECT_TRUE(has(finished.out, part)) << part << "\n" << finished.out;
+  EXPECT_EQ(finished.err, "");
+  std::size_t at = 0;
+  for (const char* part : {"held out:", "stopped by a signal", "where a step's time goes",
+                           "state digest:", "sample, after:"}) {
+    const std::size_t found = finished.out.find(part, at);
+    ASSERT_NE(found, std::string::npos) << part << "\n" << finished.out;
+    at = found;
   }
+  EXPECT_GT(finished.out.size(), finished.out.find("sample, after:") + 20) << "it wrote something";
 }
 
 TEST_F(GptPrograms, WritesAfterAPrompt) {
@@ -158,17 +165,57 @@ TEST_F(GptPrograms, ADeviceThatIsTooSmallIsRefusedWithTheDifference) {
                  {"--device-memory is 0.06 MiB", "too little"});
 }
 
-TEST_F(GptPrograms, BadInputIsNamed) {
-  expect_refused(run({path("none")}), {"none does not exist"});
-  expect_refused(run({write("empty.txt", "")}), {"empty.txt is empty"});
-  expect_refused(run({write("short.txt", "hello")}), {"5 bytes", "40960"});
-  expect_refused(run({write("binary", std::string("\0\xFF", 2))}), {"binary is not UTF-8"});
-  expect_refused(run({}), {"--data is missing"});
-  expect_refused(train({"--nonsense"}), {"--nonsense"});
+TEST_F(GptPrograms, BadDataIsNamed) {
+  expect_refused(run({path("none")}), {"none does not exist; pass files or folders"});
+  expect_refused(run({write("empty.txt", "")}), {"empty.txt is empty; pass a file with text"});
+  expect_refused(run({write("short.txt", "hello")}), {"5 bytes", "40960", "pass more data"});
+  expect_refused(run({write("binary", std::string("\0\xFF", 2))}),
+                 {"binary is not UTF-8 text; convert it"});
+  fs::create_directories(folder_ / "bare");
+  expect_refused(run({path("bare")}), {"0 files read, 0 passed over", "pass files or folders"});
   expect_refused(
       run({write("almost.txt", text::test::made_up_text(40965, 1)), "--context", "4096"}),
-      {"40965 bytes", "a context of 4096 needs 40970"});
-  expect_refused(train({"--log", path("no/such/folder")}), {"cannot write --log"});
+      {"40965 bytes", "a context of 4096 needs 40970", "lower --context"});
+  expect_refused(run({write("odd.bin", "abc"), "--tokens", "uint16"}),
+                 {"odd.bin has 3 bytes, an odd number", "leave out --tokens uint16"});
+  expect_refused(
+      run({write("big.bin", "\1\1\2\2"), "--tokens", "uint16", "--vocab", "514"}),
+      {"big.bin has token 514 at position 1", "the vocabulary has 514", "raise --vocab"});
+}
+
+TEST_F(GptPrograms, ABadCommandLineIsNamedOnStandardErrorOnly) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{}, "--data is missing"},
+      {{path("text.txt"), "--nonsense"}, "--nonsense"},
+      {{path("text.txt"), "--preset", "huge"}, "--preset is \"huge\"; it must be one of tiny"},
+      {{path("text.txt"), "--steps", "-5"}, "--steps is \"-5\"; it must be a whole number from 1"},
+      {{path("text.txt"), "--layers", "0"}, "--layers is 0; it must be from 1 to 1024"},
+      {{path("text.txt"), "--width", "100", "--heads", "3"}, "a multiple of the heads"},
+      {{path("text.txt"), "--device-memory", "12MB"}, "--device-memory is \"12MB\""},
+  };
+  for (const auto& [arguments, part] : cases) {
+    const Finished finished = run(arguments);
+    expect_refused(finished, {part, "see --help"});
+    EXPECT_EQ(finished.exit_code, 2) << part;
+    EXPECT_EQ(finished.out, "") << part;
+  }
+}
+
+TEST_F(GptPrograms, ALogThatCannotBeWrittenIsNamedWithTheReason) {
+  expect_refused(train({"--log", path("no/such/folder")}),
+                 {"cannot write --log " + path("no/such/folder") + ": No such file or directory"});
+  expect_refused(train({"--log", folder_.string()}), {"Is a directory; name a file"});
+  if (fs::exists("/dev/full")) {
+    expect_refused(train({"--steps", "1", "--log", "/dev/full"}),
+                   {"bytes to --log /dev/full: No space left on device"});
+  }
+}
+
+TEST_F(GptPrograms, AModelLargerThanTheMachineIsRefusedBeforeItTakesMemory) {
+  const Finished finished =
+      run({path("text.txt"), "--preset", "30b", "--device-memory", "100GiB", "--layers", "1024"});
+  expect_refused(finished, {"GiB of host memory", "for the software GPU, and this machine has",
+                            "choose a smaller --preset"});
 }
 
 TEST_F(GptPrograms, ADivergedLossEndsTheRunWithItsNumbers) {
@@ -197,7 +244,8 @@ TEST_F(GptPrograms, FitNamesTheLargestPreset) {
                                  "--tokens", "uint16", "--batch", "1"});
   EXPECT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_TRUE(has(finished.out, "largest that fits: 2.7b")) << finished.out;
-  expect_refused(run({"--fit", "--device-memory", "1KiB"}), {"no preset fits"});
+  expect_refused(run({"--fit", "--device-memory", "4KiB"}),
+                 {"no preset fits; raise --device-memory"});
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ TEST_F(Programs, EachMistakeIsOneLineAndAnExitCode) {
       {{"--data", write("binary", std::string("a\0b", 3))}, 1, "not UTF-8"},
       {{"--data", path("text.txt"), "--bogus"}, 2, "--bogus"},
       {{"--data", path("text.txt"), "--offload", "perhaps"}, 2, "--offload"},
-      {{"--data", path("text.txt"), "--bucket", "12"}, 1, "bucket"},
+      {{"--data", path("text.txt"), "--bucket", "12"}, 2, "--bucket is 12B"},
       {{"--data", path("text.txt"), "--topology", "nonsense:x"}, 1, "nonsense:x"},
       {{"--data", path("text.txt"), "--log", path("no/such/folder.jsonl")}, 2, "--log"},
   };

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run_options.hpp"
+
+#include <chrono>
+#include <iostream>
+#include <string_view>
+
+namespace example {
+
+void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_memory_shown) {
+  constexpr std::uint64_t kLeast = 4096, kMost = std::uint64_t{1} << 50;
+  flags.bytes({"--device-memory", kLeast, kMost}, o.device_memory,
+              "memory of the software GPU, as 12MiB", device_memory_shown);
+  flags.either("--offload", "on|off", o.offload,
+               "on: optimizer state in host memory; off: all of it in device memory");
+  flags.either("--schedule", "serial|exact", o.serial,
+               "exact: updates hide behind the next forward; serial: step() waits for them");
+  flags.bytes({"--bucket", 8192, std::uint64_t{1} << 30}, o.bucket,
+              "gradients moved and updated at a time");
+  flags.count({"--threads", 0, 1024}, o.threads,
+              "engine threads per NUMA node, 0: the engine chooses");
+  flags.text("--topology", o.topology, "a made-up machine, as \"numa:2 core:1 pu:1\"");
+  flags.count({"--virtual-seed", 0, UINT64_MAX}, o.virtual_seed,
+              "run in virtual time; the seed picks which ready operation goes first");
+}
+
+void add_training_flags(Flags& flags, RunOptions& o) {
+  flags.count({"--steps", 1, kBillion}, o.steps, "training steps");
+  flags.count({"--seed", 0, UINT64_MAX}, o.seed, "of weights, examples and the sample");
+  flags.number("--lr", Sign::not_negative, o.lr, "peak learning rate");
+  flags.number("--max-grad-norm", Sign::not_negative, o.max_grad_norm,
+               "global-norm clipping, 0: off");
+}
+
+void add_output_flags(Flags& flags, RunOptions& o) {
+  flags.text("--log", o.log, "write one JSON per step to this file");
+  flags.mark("--digest", o.digest, "show and log a digest of all state after each step");
+  flags.count({"--print-every", 1, kBillion}, o.print_every, "steps between lines");
+  flags.count({"--eval-every", 0, kBillion}, o.eval_every,
+              "steps between held-out losses, 0: at the end");
+  flags.number("--temperature", Sign::positive, o.temperature, "of the sample");
+}
+
+outboard::sim::Options device_options(const RunOptions& options) {
+  outboard::sim::Options device;
+  device.memory_bytes = options.device_memory;
+  if (options.virtual_seed) {
+    device.mode = outboard::sim::Mode::virtual_time;
+    device.seed = *options.virtual_seed;
+    device.max_random_delay = std::chrono::microseconds(200);
+    device.rates.link_down_bytes_per_s = 2e9;
+    device.rates.link_up_bytes_per_s = 2e9;
+    device.rates.host_elems_per_s = {5e8};
+  }
+  return device;
+}
+
+outboard::Config engine_config(const RunOptions& options) {
+  outboard::Config config;
+  config.max_grad_norm = options.max_grad_norm;
+  config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
+  config.placement =
+      options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
+  config.bucket_bytes = options.bucket;
+  config.loss_scaling.growth_interval = 500;
+  config.host.synthetic_topology = options.topology;
+  config.host.threads_per_node = options.threads;
+  config.log = [](outboard::LogLevel level, std::string_view line) {
+    if (level != outboard::LogLevel::info) std::cerr << "outboard: " << line << '\n';
+  };
+  return config;
+}
+
+}  // namespace example

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a training run of either language model is asked for, and the device and engine that
+/// follow.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "flags.hpp"
+#include "outboard/outboard.hpp"
+
+namespace example {
+
+struct RunOptions {
+  std::vector<std::filesystem::path> data;
+  std::size_t device_memory = 0;
+  bool offload = true;
+  bool serial = false;
+  std::size_t bucket = std::size_t{256} << 10;
+  std::uint32_t threads = 0;
+  std::string topology;
+  std::optional<std::uint64_t> virtual_seed;
+
+  std::uint64_t steps = 1;
+  std::uint64_t seed = 1;
+  double lr = 1e-3;
+  double max_grad_norm = 1.0;
+
+  std::string log;  ///< one JSON per step; "": none
+  bool digest = false;
+  std::uint64_t print_every = 100;
+  std::uint64_t eval_every = 500;
+  double temperature = 0.8;
+};
+
+/// More than anybody needs, and no typing error by far.
+inline constexpr std::uint64_t kBillion = 1000000000;
+
+/// `device_memory_shown`: as Flags::bytes().
+void add_device_flags(Flags& flags, RunOptions& options, const std::string& device_memory_shown);
+void add_training_flags(Flags& flags, RunOptions& options);
+void add_output_flags(Flags& flags, RunOptions& options);
+
+// In virtual time a kernel is charged as on a device of this speed, about that of one core.
+inline constexpr double kVirtualFlops = 5e10;
+[[nodiscard]] outboard::sim::Options device_options(const RunOptions& options);
+/// Warnings and errors go to standard error.
+[[nodiscard]] outboard::Config engine_config(const RunOptions& options);
+
+}  // namespace example
