@@ -56,10 +56,10 @@ def read_log(path):
 
 
 def smooth(values, weight=0.05):
-    """Exponential mean, started as a plain one."""
+    """Exponential mean, started with a short memory: a loss falls fast at first."""
     mean, smoothed = 0.0, []
     for count, value in enumerate(values, 1):
-        mean += (value - mean) * max(weight, 1.0 / count)
+        mean += (value - mean) * max(weight, min(1.0, 4.0 / count))
         smoothed.append(mean)
     return smoothed
 
