@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Installs what is missing, builds, and trains the text example on real English prose.
-# Arguments go to the example: scripts/demo.sh --help
+# Installs what is missing, builds, and trains the GPT example on real English prose.
+#   scripts/demo.sh                          on six novels
+#   scripts/demo.sh FILE|DIR...              on text of your own, UTF-8
+#   scripts/demo.sh --steps 200 --log a.jsonl   any other flag of the example; --help lists them
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 
@@ -39,13 +41,27 @@ unpack_manual() {
   [[ -n $(ls "$cache/prose") ]]
 }
 
+# Whether the example's arguments name data: by --data, or as a word that is no flag's value.
+names_data() {
+  local word before=
+  for word in "$@"; do
+    [[ $word != --data && $word != --data=* ]] || return 0
+    [[ $word == -* || $before == --* && $before != *=* ]] || return 0
+    before=$word
+    case $word in --digest | --fit) before= ;; esac
+  done
+  return 1
+}
+
 ensure_packages "${build_packages[@]}"
-build_preset release --target outboard_text
+build_preset release --target outboard_gpt
 case " $* " in
-  *" --data "* | *" --help "*) ;;
+  *" --help "* | *" -h "* | *" --fit "*) ;;
   *)
-    text=$(find_text)
-    set -- --data "$text" "$@"
+    if ! names_data "$@"; then
+      text=$(find_text)
+      set -- --data "$text" "$@"
+    fi
     ;;
 esac
-exec "$root/build/release/bin/outboard_text" "$@"
+exec "$root/build/release/bin/outboard_gpt" "$@"
