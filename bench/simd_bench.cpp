@@ -263,8 +263,7 @@ void pass(benchmark::State& state) {
         kept += digest_state({.parameter = 1,
                               .first_element = 0,
                               .param = tensor.param.span(),
-                              .exp_avg = tensor.exp_avg.span(),
-                              .exp_avg_sq = tensor.exp_avg_sq.span()});
+                              .state = {tensor.exp_avg.span(), tensor.exp_avg_sq.span()}});
         break;
       case kHalfToFloat:
         half_to_float(tensor.slot.span(), tensor.exp_avg.span());

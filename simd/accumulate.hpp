@@ -2,14 +2,15 @@
 /// Gradient accumulation in FP32: micro-batches are added one after the other.
 #pragma once
 
-#include <cstdint>
 #include <span>
+
+#include "simd/format.hpp"
 
 namespace outboard::simd {
 
-/// Spans equally long, any length and element alignment; they do not overlap.
+/// As many gradients as sums; any length and element alignment; they do not overlap.
 struct AccumulateShard {
-  std::span<const std::uint16_t> grad_fp16;  ///< IEEE binary16 bits
+  ConstElements grad;
   std::span<float> sum;
   bool first = false;  ///< `sum` becomes the gradient, whatever it held
 };

@@ -1,27 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-/// AdamW on FP32 state, FP16 or FP32 gradient in, FP16 weight out, in one pass over memory.
-/// Formula, evaluation order and subnormal thresholds: docs/numerics.md.
+/// AdamW on FP16 weights: update() of simd/update.hpp with its usual formats.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
-namespace outboard::simd {
+#include "simd/update.hpp"
 
-/// Per-step scalars, built in double and rounded once (optim/adamw_scalars.hpp).
-struct AdamWScalars {
-  float beta1 = 0.0F;
-  float one_minus_beta1 = 0.0F;
-  float beta2 = 0.0F;
-  float one_minus_beta2 = 0.0F;
-  float eps = 0.0F;
-  float step_size = 0.0F;         ///< lr / (1 - beta1^t)
-  float lr_wd = 0.0F;             ///< lr * weight_decay
-  float inv_sqrt_bias2 = 0.0F;    ///< 1 / sqrt(1 - beta2^t)
-  float coeff = 0.0F;             ///< clip / (loss_scale * accumulation)
-  float exp_avg_sq_floor = 0.0F;  ///< FLT_MIN / beta2: a smaller old exp_avg_sq is read as +0
-  float grad_sq_floor = 0.0F;     ///< sqrt(FLT_MIN / (1 - beta2)): a smaller |g| is +0 in that line
-};
+namespace outboard::simd {
 
 /// All spans equally long, any length and element alignment. `weight_fp16` may be the very memory
 /// of `grad_fp16` (each element is read before it is written); any other overlap is not allowed.
@@ -36,6 +22,15 @@ struct AdamWShard {
 
 /// Updates the shard. The result for element i depends on its own inputs only.
 /// @return how many finite masters became infinite as FP16 weights.
-std::uint64_t adamw_step(const AdamWShard& shard, const AdamWScalars& scalars) noexcept;
+inline std::uint64_t adamw_step(const AdamWShard& shard, const AdamWScalars& scalars) noexcept {
+  const ConstElements grad = shard.grad_fp32.empty()
+                                 ? ConstElements{shard.grad_fp16.data(), Format::f16}
+                                 : ConstElements{shard.grad_fp32.data(), Format::f32};
+  return update_rule({.grad = grad,
+                      .weight = {shard.weight_fp16.data(), Format::f16},
+                      .param = shard.param,
+                      .state = {shard.exp_avg, shard.exp_avg_sq}},
+                     scalars, {});
+}
 
 }  // namespace outboard::simd

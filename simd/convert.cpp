@@ -16,15 +16,15 @@
 
 namespace outboard::simd {
 
-HWY_EXPORT(HalfToFloat);
-HWY_EXPORT(FloatToHalf);
+HWY_EXPORT(ToFloat);
+HWY_EXPORT(FromFloat);
 
-void half_to_float(std::span<const std::uint16_t> half, std::span<float> out) noexcept {
-  OUTBOARD_SIMD_DISPATCH(HalfToFloat)(half, out);
+void to_float(const ConstElements& elements, std::span<float> out) noexcept {
+  OUTBOARD_SIMD_DISPATCH(ToFloat)(elements, out);
 }
 
-std::uint64_t float_to_half(std::span<const float> value, std::span<std::uint16_t> out) noexcept {
-  return OUTBOARD_SIMD_DISPATCH(FloatToHalf)(value, out);
+std::uint64_t from_float(std::span<const float> value, const Elements& out) noexcept {
+  return OUTBOARD_SIMD_DISPATCH(FromFloat)(value, out);
 }
 
 }  // namespace outboard::simd

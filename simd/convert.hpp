@@ -1,16 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
-/// FP16 <-> FP32 over spans. Own conversions: Highway 1.0.3 rounds toward zero and loses Inf on
-/// CPUs without F16C.
+/// FP16 and BF16 <-> FP32. Own conversions: Highway 1.0.3 rounds BF16 toward zero, and on CPUs
+/// without F16C rounds FP16 toward zero and loses Inf.
 #pragma once
 
 #include <cstdint>
 #include <span>
 
+#include "simd/format.hpp"
+
 namespace outboard::simd {
 
-/// Exact; Inf and NaN survive. Spans equally long.
-void half_to_float(std::span<const std::uint16_t> half, std::span<float> out) noexcept;
-/// Nearest even; too big becomes Inf. @return finite inputs that became Inf.
-std::uint64_t float_to_half(std::span<const float> value, std::span<std::uint16_t> out) noexcept;
+/// `out.size()` elements, exact; Inf and NaN survive (an FP16 NaN becomes quiet).
+void to_float(const ConstElements& elements, std::span<float> out) noexcept;
+/// `value.size()` elements, nearest even; too big becomes Inf, NaN a quiet NaN; FP32 is copied.
+/// @return finite inputs that became Inf.
+std::uint64_t from_float(std::span<const float> value, const Elements& out) noexcept;
+
+/// The same for FP16 bits; spans equally long.
+inline void half_to_float(std::span<const std::uint16_t> half, std::span<float> out) noexcept {
+  to_float({half.data(), Format::f16}, out);
+}
+inline std::uint64_t float_to_half(std::span<const float> value,
+                                   std::span<std::uint16_t> out) noexcept {
+  return from_float(value, {out.data(), Format::f16});
+}
 
 }  // namespace outboard::simd

@@ -26,6 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 inline constexpr std::uint64_t kDigestStride = 0x9E3779B97F4A7C15;
 inline constexpr std::uint64_t kDigestMul1 = 0xBF58476D1CE4E5B9;
 inline constexpr std::uint64_t kDigestMul2 = 0x94D049BB133111EB;
+inline constexpr std::uint64_t kDigestEma = 0x6A09E667F3BCC908;
 
 template <int kShift, class V>
 HWY_INLINE V XorShift(V value) {
@@ -48,42 +49,73 @@ inline std::uint64_t DigestSeed(std::uint64_t parameter) {
   return seed ^ (seed >> 31);
 }
 
-/// The three words of one vector of elements, and their keys.
-template <class D, class V>
-HWY_INLINE V MixElements(D du, V key, const float* param, const float* exp_avg,
-                         const float* exp_avg_sq) {
+/// The bits of one vector of floats.
+template <class D>
+HWY_INLINE hn::Vec<D> Words(D du, const float* from) {
   const hn::Rebind<float, D> df;
   const hn::RebindToUnsigned<decltype(df)> dw;
-  const auto words = [&](const float* from) {
-    return hn::PromoteTo(du, hn::BitCast(dw, hn::LoadU(df, from)));
+  return hn::PromoteTo(du, hn::BitCast(dw, hn::LoadU(df, from)));
+}
+
+template <class D, class V>
+HWY_INLINE V Mix(D du, V key, V param, V state0, V state1) {
+  const auto keyed = hn::Xor(key, state1);
+  const auto hashed = XorShift<29>(hn::Mul(XorShift<32>(keyed), hn::Set(du, kDigestMul1)));
+  return Scramble(du, hn::Xor(hashed, hn::Or(param, hn::ShiftLeft<32>(state0))));
+}
+
+/// The streams of a shard; null where there is none.
+struct DigestStreams {
+  const float* param;
+  const float* state0;
+  const float* state1;
+  const float* ema;
+};
+
+template <class D, class V>
+HWY_INLINE V MixElements(D du, V key, const DigestStreams& at, std::size_t i) {
+  auto state0 = hn::Zero(du);
+  auto state1 = hn::Zero(du);
+  if (at.state0 != nullptr) state0 = Words(du, at.state0 + i);
+  if (at.state1 != nullptr) state1 = Words(du, at.state1 + i);
+  const auto mixed = Mix(du, key, Words(du, at.param + i), state0, state1);
+  if (at.ema == nullptr) return mixed;
+  const auto ema_key = hn::Xor(key, hn::Set(du, kDigestEma));
+  return hn::Add(mixed, Mix(du, ema_key, hn::Zero(du), hn::Zero(du), Words(du, at.ema + i)));
+}
+
+/// The last `count` elements, less than a vector.
+template <class D, class V>
+HWY_INLINE V MixTail(D du, V key, const DigestStreams& at, std::size_t i, std::size_t count) {
+  HWY_ALIGN float words[4][hn::MaxLanes(du)] = {};
+  const auto padded = [&](const float* stream, float* room) -> const float* {
+    if (stream == nullptr) return nullptr;
+    std::copy_n(stream + i, count, room);
+    return room;
   };
-  const auto with_square = hn::Xor(key, words(exp_avg_sq));
-  const auto hashed = XorShift<29>(hn::Mul(XorShift<32>(with_square), hn::Set(du, kDigestMul1)));
-  const auto pair = hn::Or(words(param), hn::ShiftLeft<32>(words(exp_avg)));
-  return Scramble(du, hn::Xor(hashed, pair));
+  const DigestStreams inside = {padded(at.param, words[0]), padded(at.state0, words[1]),
+                                padded(at.state1, words[2]), padded(at.ema, words[3])};
+  return hn::IfThenElseZero(hn::FirstN(du, count), MixElements(du, key, inside, 0));
 }
 
 inline std::uint64_t DigestState(const DigestShard& shard) {
   const hn::ScalableTag<std::uint64_t> du;
   const std::size_t lanes = hn::Lanes(du);
   const std::size_t size = shard.param.size();
+  const auto start = [](std::span<const float> stream) {
+    return stream.empty() ? nullptr : stream.data();
+  };
+  const DigestStreams at = {start(shard.param), start(shard.state[0]), start(shard.state[1]),
+                            start(shard.ema)};
   const auto stride = hn::Set(du, kDigestStride * lanes);
   auto key = hn::Add(hn::Set(du, DigestSeed(shard.parameter) + shard.first_element * kDigestStride),
                      hn::Mul(hn::Iota(du, 0), hn::Set(du, kDigestStride)));
   auto sum = hn::Zero(du);
   std::size_t i = 0;
   for (; i + lanes <= size; i += lanes, key = hn::Add(key, stride)) {
-    sum = hn::Add(sum, MixElements(du, key, shard.param.data() + i, shard.exp_avg.data() + i,
-                                   shard.exp_avg_sq.data() + i));
+    sum = hn::Add(sum, MixElements(du, key, at, i));
   }
-  if (i < size) {
-    HWY_ALIGN float words[3][hn::MaxLanes(du)] = {};
-    std::copy_n(shard.param.data() + i, size - i, words[0]);
-    std::copy_n(shard.exp_avg.data() + i, size - i, words[1]);
-    std::copy_n(shard.exp_avg_sq.data() + i, size - i, words[2]);
-    const auto mixed = MixElements(du, key, words[0], words[1], words[2]);
-    sum = hn::Add(sum, hn::IfThenElseZero(hn::FirstN(du, size - i), mixed));
-  }
+  if (i < size) sum = hn::Add(sum, MixTail(du, key, at, i, size - i));
   // Not SumOfLanes: g++ adds the lanes of 512 bits as signed numbers, whose overflow is undefined.
   HWY_ALIGN std::uint64_t partial[hn::MaxLanes(du)];
   hn::Store(sum, du, partial);

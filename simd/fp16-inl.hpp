@@ -88,16 +88,6 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToHalf(DF df, hn::Vec<DF> valu
 #endif
 }
 
-/// Lanes of `value` that are finite and whose half is infinite: 65520 is the first to round up.
-template <class DF>
-HWY_INLINE std::size_t CountHalfOverflow(DF df, hn::Vec<DF> value) {
-  const auto magnitude = hn::Abs(value);
-  const auto is_big = hn::Ge(magnitude, hn::Set(df, 65520.0f));
-  if (HWY_LIKELY(hn::AllFalse(df, is_big))) return 0;
-  const auto is_finite = hn::Lt(magnitude, hn::Inf(df));
-  return hn::CountTrue(df, hn::And(is_big, is_finite));
-}
-
 }  // namespace outboard::simd::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -12,7 +12,7 @@
 
 #include "hwy/highway.h"
 
-#include "simd/fp16-inl.hpp"
+#include "simd/formats-inl.hpp"
 
 #if defined(OUTBOARD_SIMD_REDUCE_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef OUTBOARD_SIMD_REDUCE_INL_HPP_
@@ -27,19 +27,17 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 inline constexpr std::size_t kReduceLanes = 64;
 
-/// Lanes `lane` and up of one row, squared. The square of a half is exact as a float (22 bits), so
-/// multiplying before widening gives the bits of squaring in double.
+/// One vector of a row, squared. The square of a half is exact as a float (22 bits), so multiplying
+/// before widening gives the bits of squaring in double; that of a BF16 could leave a float's
+/// range.
 template <class DD>
-HWY_INLINE hn::Vec<DD> SquareRow(DD dd, const std::uint16_t* row) {
-  const hn::Rebind<float, DD> df;
-  const hn::Rebind<std::uint16_t, DD> dh;
-  const auto value = FromHalf(df, hn::LoadU(dh, row));
+HWY_INLINE hn::Vec<DD> SquareRow(DD dd, F16 format, const std::uint16_t* row) {
+  const auto value = LoadElements(hn::Rebind<float, DD>(), format, row);
   return hn::PromoteTo(dd, hn::Mul(value, value));
 }
-
-template <class DD>
-HWY_INLINE hn::Vec<DD> SquareRow(DD dd, const float* row) {
-  const auto value = hn::PromoteTo(dd, hn::LoadU(hn::Rebind<float, DD>(), row));
+template <class DD, class Format>
+HWY_INLINE hn::Vec<DD> SquareRow(DD dd, Format format, const typename Format::Bits* row) {
+  const auto value = hn::PromoteTo(dd, LoadElements(hn::Rebind<float, DD>(), format, row));
   return hn::Mul(value, value);
 }
 
@@ -53,8 +51,8 @@ inline double FoldLanes(double* lane) {
 
 /// Sum of squares of `rows` rows of 64 finite elements: a few of the 64 lanes at a time, so that
 /// the sums stay in registers on every target; the rows come from the first-level cache.
-template <class Grad>
-inline double SumRows(const Grad* elements, std::size_t rows) {
+template <class Format>
+inline double SumRows(const typename Format::Bits* elements, std::size_t rows) {
   const hn::CappedTag<double, kReduceLanes / 4> dd;
   const std::size_t lanes = hn::Lanes(dd);
   HWY_ALIGN double lane[kReduceLanes];
@@ -64,11 +62,11 @@ inline double SumRows(const Grad* elements, std::size_t rows) {
     auto sum2 = hn::Zero(dd);
     auto sum3 = hn::Zero(dd);
     for (std::size_t row = 0; row < rows; ++row) {
-      const Grad* at = elements + row * kReduceLanes + first;
-      sum0 = hn::Add(sum0, SquareRow(dd, at));
-      sum1 = hn::Add(sum1, SquareRow(dd, at + lanes));
-      sum2 = hn::Add(sum2, SquareRow(dd, at + 2 * lanes));
-      sum3 = hn::Add(sum3, SquareRow(dd, at + 3 * lanes));
+      const auto* at = elements + row * kReduceLanes + first;
+      sum0 = hn::Add(sum0, SquareRow(dd, Format(), at));
+      sum1 = hn::Add(sum1, SquareRow(dd, Format(), at + lanes));
+      sum2 = hn::Add(sum2, SquareRow(dd, Format(), at + 2 * lanes));
+      sum3 = hn::Add(sum3, SquareRow(dd, Format(), at + 3 * lanes));
     }
     hn::Store(sum0, dd, lane + first);
     hn::Store(sum1, dd, lane + first + lanes);
@@ -78,37 +76,38 @@ inline double SumRows(const Grad* elements, std::size_t rows) {
   return FoldLanes(lane);
 }
 
-/// The raw bits of an element and which of them are its exponent.
-inline constexpr std::uint16_t kHalfExponent = 0x7C00;
-inline constexpr std::uint32_t kFloatExponent = 0x7F800000;
-inline std::uint16_t Bits(std::uint16_t half) {
-  return half;
+inline std::uint16_t RawBits(std::uint16_t bits) {
+  return bits;
 }
-inline std::uint32_t Bits(float value) {
+inline std::uint32_t RawBits(float value) {
   return std::bit_cast<std::uint32_t>(value);
 }
-template <class Grad>
-inline constexpr auto kExponent = kHalfExponent;
+/// Which of an element's raw bits are its exponent.
+template <class Format>
+inline constexpr std::uint16_t kExponent = 0x7C00;
 template <>
-inline constexpr auto kExponent<float> = kFloatExponent;
+inline constexpr std::uint16_t kExponent<BF16> = 0x7F80;
+template <>
+inline constexpr std::uint32_t kExponent<F32> = 0x7F800000;
 
-template <class Grad>
-inline bool IsNonFinite(Grad value) {
-  return (Bits(value) & kExponent<Grad>) == kExponent<Grad>;
+template <class Format>
+inline bool IsNonFinite(typename Format::Bits element) {
+  return (RawBits(element) & kExponent<Format>) == kExponent<Format>;
 }
 /// Of a non-finite element.
-template <class Grad>
-inline bool IsNaN(Grad value) {
-  constexpr auto kSign = static_cast<decltype(Bits(Grad{}))>(1) << (8 * sizeof(Grad) - 1);
-  return (Bits(value) & ~kSign) > kExponent<Grad>;
+template <class Format>
+inline bool IsNaN(typename Format::Bits element) {
+  constexpr std::uint32_t kBits = kExponent<Format>;
+  constexpr std::uint32_t kFraction = (kBits & (~kBits + 1U)) - 1U;
+  return (RawBits(element) & kFraction) != 0;
 }
 
-template <class Grad>
-inline bool HasNonFinite(std::span<const Grad> block) {
-  const hn::ScalableTag<Grad> d;
+template <class Format>
+inline bool HasNonFinite(std::span<const typename Format::Bits> block) {
+  const hn::ScalableTag<typename Format::Bits> d;
   const hn::RebindToUnsigned<decltype(d)> du;
   const std::size_t lanes = hn::Lanes(du);
-  const auto exponent = hn::Set(du, kExponent<Grad>);
+  const auto exponent = hn::Set(du, kExponent<Format>);
   auto found = hn::MaskFromVec(hn::Zero(du));
   std::size_t i = 0;
   for (; i + lanes <= block.size(); i += lanes) {
@@ -117,58 +116,63 @@ inline bool HasNonFinite(std::span<const Grad> block) {
   }
   if (!hn::AllFalse(du, found)) return true;
   return std::any_of(block.begin() + static_cast<std::ptrdiff_t>(i), block.end(),
-                     IsNonFinite<Grad>);
+                     IsNonFinite<Format>);
 }
 
 /// At most one block. Rows of zeros that would fill it up add +0 to sums that are never -0, so only
 /// the last row is padded.
-template <class Grad>
-inline double SumBlock(std::span<const Grad> block, bool has_non_finite) {
+template <class Format>
+inline double SumBlock(std::span<const typename Format::Bits> block, bool has_non_finite) {
+  using Bits = typename Format::Bits;
   if (!has_non_finite && block.size() % kReduceLanes == 0) {
-    return SumRows(block.data(), block.size() / kReduceLanes);
+    return SumRows<Format>(block.data(), block.size() / kReduceLanes);
   }
-  HWY_ALIGN Grad padded[kReduceBlockElems];
+  HWY_ALIGN Bits padded[kReduceBlockElems];
   const std::size_t rows = (block.size() + kReduceLanes - 1) / kReduceLanes;
-  const auto* end = std::transform(block.begin(), block.end(), padded,
-                                   [](Grad value) { return IsNonFinite(value) ? Grad{0} : value; });
-  std::fill(padded + (end - padded), padded + rows * kReduceLanes, Grad{0});
-  return SumRows(padded, rows);
+  const auto finite = [has_non_finite](Bits element) {
+    return has_non_finite && IsNonFinite<Format>(element) ? Bits{0} : element;
+  };
+  const auto* end = std::transform(block.begin(), block.end(), padded, finite);
+  std::fill(padded + (end - padded), padded + rows * kReduceLanes, Bits{0});
+  return SumRows<Format>(padded, rows);
 }
 
 /// Counts into `result` what is not finite in a block that starts at element `first`.
-template <class Grad>
-inline void CountNonFinite(std::span<const Grad> block, std::uint64_t first,
+template <class Format>
+inline void CountNonFinite(std::span<const typename Format::Bits> block, std::uint64_t first,
                            GradientReduction& result) {
   for (std::size_t i = 0; i < block.size(); ++i) {
-    if (!IsNonFinite(block[i])) continue;
+    if (!IsNonFinite<Format>(block[i])) continue;
     if (result.non_finite++ > 0) continue;
     result.first_non_finite = first + i;
-    result.first_is_nan = IsNaN(block[i]);
+    result.first_is_nan = IsNaN<Format>(block[i]);
   }
 }
 
-inline double BlockSumOfSquares(std::span<const std::uint16_t> block) {
-  return SumBlock(block, HasNonFinite(block));
-}
-
-template <class Grad>
-inline GradientReduction Reduce(std::span<const Grad> grad) {
+template <class Format>
+inline GradientReduction ReduceElements(const void* data, std::size_t size) {
+  using Bits = typename Format::Bits;
+  const std::span<const Bits> grad(static_cast<const Bits*>(data), size);
   GradientReduction result;
-  for (std::size_t first = 0; first < grad.size(); first += kReduceBlockElems) {
-    const auto block =
-        grad.subspan(first, std::min<std::size_t>(kReduceBlockElems, grad.size() - first));
-    const bool bad = HasNonFinite(block);
-    if (bad) CountNonFinite(block, first, result);
-    result.sum_of_squares += SumBlock(block, bad);
+  for (std::size_t first = 0; first < size; first += kReduceBlockElems) {
+    const auto block = grad.subspan(first, std::min<std::size_t>(kReduceBlockElems, size - first));
+    const bool bad = HasNonFinite<Format>(block);
+    if (bad) CountNonFinite<Format>(block, first, result);
+    result.sum_of_squares += SumBlock<Format>(block, bad);
   }
   return result;
 }
 
-inline GradientReduction ReduceGradientFp16(std::span<const std::uint16_t> grad) {
-  return Reduce(grad);
-}
-inline GradientReduction ReduceGradientFp32(std::span<const float> grad) {
-  return Reduce(grad);
+inline GradientReduction ReduceGradient(const ConstElements& grad, std::size_t size) {
+  switch (grad.format) {
+    case Format::f16:
+      return ReduceElements<F16>(grad.data, size);
+    case Format::bf16:
+      return ReduceElements<BF16>(grad.data, size);
+    case Format::f32:
+      break;
+  }
+  return ReduceElements<F32>(grad.data, size);
 }
 
 }  // namespace outboard::simd::HWY_NAMESPACE

@@ -16,20 +16,10 @@
 
 namespace outboard::simd {
 
-HWY_EXPORT(ReduceGradientFp16);
-HWY_EXPORT(ReduceGradientFp32);
-HWY_EXPORT(BlockSumOfSquares);
+HWY_EXPORT(ReduceGradient);
 
-GradientReduction reduce_gradient(std::span<const std::uint16_t> grad_fp16) noexcept {
-  return OUTBOARD_SIMD_DISPATCH(ReduceGradientFp16)(grad_fp16);
-}
-
-GradientReduction reduce_gradient(std::span<const float> grad_fp32) noexcept {
-  return OUTBOARD_SIMD_DISPATCH(ReduceGradientFp32)(grad_fp32);
-}
-
-double block_sum_of_squares(std::span<const std::uint16_t> grad_fp16) noexcept {
-  return OUTBOARD_SIMD_DISPATCH(BlockSumOfSquares)(grad_fp16);
+GradientReduction reduce_gradient(const ConstElements& grad, std::size_t size) noexcept {
+  return OUTBOARD_SIMD_DISPATCH(ReduceGradient)(grad, size);
 }
 
 }  // namespace outboard::simd

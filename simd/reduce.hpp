@@ -2,8 +2,11 @@
 /// Sum of squares and non-finite count of one parameter's gradient, in the fixed tree.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "simd/format.hpp"
 
 namespace outboard::simd {
 
@@ -19,12 +22,17 @@ struct GradientReduction {
 
 /// Reduces a whole parameter: blocks of 4,096 elements, tail zero-padded; squares in double; 64
 /// lanes (lane l sums elements l, l+64, ...) folded 64 to 1 by halves (lane l += lane l+32, then
-/// +16, ...); block sums added in order. Same bits on every target.
-GradientReduction reduce_gradient(std::span<const std::uint16_t> grad_fp16) noexcept;
-/// The same tree over FP32 gradients: equal values give equal bits.
-GradientReduction reduce_gradient(std::span<const float> grad_fp32) noexcept;
+/// +16, ...); block sums added in order. Same bits on every target; equal values give equal bits in
+/// every format, subnormals as what they are. A caller that splits a parameter at blocks adds up
+/// the blocks' sums in order.
+GradientReduction reduce_gradient(const ConstElements& grad, std::size_t size) noexcept;
 
-/// One block's sum (at most kReduceBlockElems elements), for callers that split a parameter.
-double block_sum_of_squares(std::span<const std::uint16_t> grad_fp16) noexcept;
+/// The same of FP16 bits, and of FP32 sums.
+inline GradientReduction reduce_gradient(std::span<const std::uint16_t> grad_fp16) noexcept {
+  return reduce_gradient({grad_fp16.data(), Format::f16}, grad_fp16.size());
+}
+inline GradientReduction reduce_gradient(std::span<const float> grad_fp32) noexcept {
+  return reduce_gradient({grad_fp32.data(), Format::f32}, grad_fp32.size());
+}
 
 }  // namespace outboard::simd

@@ -52,7 +52,8 @@ void HostSums::add(const Addition& addition, std::uint32_t part, std::uint32_t p
   // Block by block, so that the norm reads what the addition has just left in the cache.
   for (std::uint64_t from = range.from; from < range.to; from += kBlock) {
     const std::uint64_t to = std::min(range.to, from + kBlock);
-    simd::accumulate({addition.grad_fp16.subspan(from, to - from), sums.subspan(from, to - from),
+    simd::accumulate({{&addition.grad_fp16[from], simd::Format::f16},
+                      sums.subspan(from, to - from),
                       addition.first});
     if (addition.last) reduce_blocks(addition.segment, from, to);
   }

@@ -348,7 +348,7 @@ void WholeState::digest_part(std::uint32_t index, std::uint32_t part) noexcept {
   std::uint64_t sum = 0;
   for_each_cut(index, part, [&](const Cut& cut) {
     sum += simd::digest_state(
-        {cut.segment.parameter, cut.first_element, cut.param, cut.exp_avg, cut.exp_avg_sq});
+        {cut.segment.parameter, cut.first_element, cut.param, {cut.exp_avg, cut.exp_avg_sq}});
   });
   sum_.fetch_add(sum);
 }

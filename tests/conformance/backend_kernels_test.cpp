@@ -169,8 +169,7 @@ TEST_P(BackendKernelTest, DigestAddsTheHosts) {
   const std::uint64_t expected = simd::digest_state({.parameter = 5,
                                                      .first_element = 0,
                                                      .param = host.param,
-                                                     .exp_avg = host.exp_avg,
-                                                     .exp_avg_sq = host.exp_avg_sq});
+                                                     .state = {host.exp_avg, host.exp_avg_sq}});
   EXPECT_EQ(download(sum, 1, s)[0], expected);
 }
 

@@ -44,7 +44,7 @@ TEST_P(AccumulateOnEveryTarget, AddsInTheOrderOfTheCallsAtAnyLengthAndOffset) {
       for (int call = 0; call < 3; ++call) {
         const auto grad = random_halves(random, size);
         const auto values = widened(grad);
-        accumulate({grad, std::span(sum).subspan(offset, size), call == 0});
+        accumulate({{grad.data(), Format::f16}, std::span(sum).subspan(offset, size), call == 0});
         for (std::size_t i = 0; i < size; ++i) {
           expected[i] = call == 0 ? values[i] : expected[i] + values[i];
           ASSERT_EQ(std::bit_cast<std::uint32_t>(sum[offset + i]),

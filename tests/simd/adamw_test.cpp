@@ -177,8 +177,7 @@ TEST_P(AdamWOnEveryTarget, TenStepsGiveTheseBits) {
   EXPECT_EQ(digest_state({.parameter = 0,
                           .first_element = 0,
                           .param = state.param,
-                          .exp_avg = state.exp_avg,
-                          .exp_avg_sq = state.exp_avg_sq}),
+                          .state = {state.exp_avg, state.exp_avg_sq}}),
             0x84496AE5225AE1F3U);
   EXPECT_EQ(weights, 0x02A5385CA269FA89U);
 }

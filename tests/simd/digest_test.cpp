@@ -30,7 +30,7 @@ DigestShard shard_of(const State& state, std::size_t first, std::size_t count,
   const auto cut = [&](const std::vector<float>& data) {
     return std::span<const float>(data).subspan(first, count);
   };
-  return {parameter, origin + first, cut(state.param), cut(state.exp_avg), cut(state.exp_avg_sq)};
+  return {parameter, origin + first, cut(state.param), {cut(state.exp_avg), cut(state.exp_avg_sq)}};
 }
 std::uint64_t digest(const State& state) {
   return digest_state(shard_of(state, 0, state.size()));
@@ -128,7 +128,7 @@ TEST_P(DigestOnEveryTarget, ReadsNothingBeyondTheShard) {
     }
     std::uint64_t sum = 0;
     for (std::size_t i = 0; i < size; ++i) sum += plain_mix(9, i, 1.5F, 1.5F, 1.5F);
-    EXPECT_EQ(digest_state({9, 0, param.span(), exp_avg.span(), exp_avg_sq.span()}), sum);
+    EXPECT_EQ(digest_state({9, 0, param.span(), {exp_avg.span(), exp_avg_sq.span()}}), sum);
   }
 }
 

@@ -73,8 +73,9 @@ ReduceSumsViews views(const ReduceSums& work, const DeviceMemory& memory) {
 }
 
 simd::AccumulateShard views(const DeviceAccumulate& work, const DeviceMemory& memory) {
-  return {view<const std::uint16_t>(memory, work.grad_fp16, work.elems),
-          view<float>(memory, work.sum_fp32, work.elems), work.first};
+  return {{view<const std::uint16_t>(memory, work.grad_fp16, work.elems).data(), simd::Format::f16},
+          view<float>(memory, work.sum_fp32, work.elems),
+          work.first};
 }
 
 struct AdamWViews {
@@ -100,8 +101,8 @@ DigestViews views(const DeviceDigest& work, const DeviceMemory& memory) {
   return {{.parameter = work.parameter,
            .first_element = work.first_element,
            .param = view<const float>(memory, work.param, work.elems),
-           .exp_avg = view<const float>(memory, work.exp_avg, work.elems),
-           .exp_avg_sq = view<const float>(memory, work.exp_avg_sq, work.elems)},
+           .state = {view<const float>(memory, work.exp_avg, work.elems),
+                     view<const float>(memory, work.exp_avg_sq, work.elems)}},
           view<std::uint64_t>(memory, work.sum, 1)};
 }
 
