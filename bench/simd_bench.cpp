@@ -158,9 +158,10 @@ bool step_is_right(Tensor& tensor) {
   tensor.fill(part);
   std::vector<double> expected;
   for (std::size_t i = 0; i < part.count; ++i) {
-    const reference::AdamWElement old{tensor.param.span()[i], tensor.exp_avg.span()[i],
-                                      tensor.exp_avg_sq.span()[i]};
-    expected.push_back(reference::adamw_element(old, tensor.slot.span()[i], kScalars).param);
+    const reference::Element old{tensor.param.span()[i],
+                                 {tensor.exp_avg.span()[i], tensor.exp_avg_sq.span()[i]}};
+    expected.push_back(
+        reference::step(kScalars, old, reference::half_value(tensor.slot.span()[i])).param);
   }
   (void)adamw_step(tensor.shard(part), kScalars);
   for (std::size_t i = 0; i < part.count; ++i) {

@@ -106,8 +106,9 @@ TEST_P(AccumulateOnEveryTarget, UpdateFromFloatsHasTheBitsOfTheUpdateFromHalves)
   }
   auto param2 = param, exp_avg2 = exp_avg, exp_avg_sq2 = exp_avg_sq;
   std::vector<std::uint16_t> weight(size), weight2(size);
-  adamw_step({halves, param, exp_avg, exp_avg_sq, weight}, scalars);
-  adamw_step({{}, param2, exp_avg2, exp_avg_sq2, weight2, floats}, scalars);
+  const Elements out = {weight.data(), Format::f16}, out2 = {weight2.data(), Format::f16};
+  adamw_step({{halves.data(), Format::f16}, out, param, {exp_avg, exp_avg_sq}}, scalars);
+  adamw_step({{floats.data(), Format::f32}, out2, param2, {exp_avg2, exp_avg_sq2}}, scalars);
   EXPECT_TRUE(same_bits(param, param2));
   EXPECT_TRUE(same_bits(exp_avg, exp_avg2));
   EXPECT_TRUE(same_bits(exp_avg_sq, exp_avg_sq2));
@@ -118,7 +119,8 @@ TEST_P(AccumulateOnEveryTarget, ASubnormalFloatGradientIsReadAsZero) {
   AdamWScalars scalars{0.9F, 0.1F, 0.999F, 0.001F, 1e-8F, 1e-3F, 0.0F, 1.5F, 1e30F, 0.0F, 0.0F};
   std::vector<float> grad = {1e-39F, -1e-39F, FLT_MIN}, param(3), exp_avg(3), exp_avg_sq(3);
   std::vector<std::uint16_t> weight(3);
-  adamw_step({{}, param, exp_avg, exp_avg_sq, weight, grad}, scalars);
+  const Elements out = {weight.data(), Format::f16};
+  adamw_step({{grad.data(), Format::f32}, out, param, {exp_avg, exp_avg_sq}}, scalars);
   EXPECT_EQ(exp_avg[0], 0.0F);
   EXPECT_EQ(exp_avg[1], 0.0F);
   EXPECT_GT(exp_avg[2], 0.0F);

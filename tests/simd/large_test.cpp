@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A tensor of more than 2^31 elements, most of it the same few pages of zeros over and over.
-#include "simd/adamw.hpp"
 #include "simd/digest.hpp"
 #include "simd/reduce.hpp"
 #include "tests/simd/simd_support.hpp"
@@ -62,7 +61,11 @@ TEST(LargeTensor, OnlyTheTouchedElementsChange) {
 
   const AdamWScalars s = make_scalars({});
   (void)adamw_step(small.shard(), s);
-  (void)adamw_step({slot.span(), param.span(), exp_avg.span(), exp_avg_sq.span(), slot.span()}, s);
+  (void)adamw_step({.grad = {slot.span().data(), Format::f16},
+                    .weight = {slot.span().data(), Format::f16},
+                    .param = param.span(),
+                    .state = {exp_avg.span(), exp_avg_sq.span()}},
+                   s);
   EXPECT_TRUE(same_bits(param.span().last(kTouched), small.param));
   EXPECT_TRUE(same_bits(exp_avg.span().last(kTouched), small.exp_avg));
   EXPECT_TRUE(same_bits(exp_avg_sq.span().last(kTouched), small.exp_avg_sq));

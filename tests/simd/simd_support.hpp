@@ -19,9 +19,9 @@
 #include <string>
 #include <vector>
 
-#include "simd/adamw.hpp"
 #include "simd/reference.hpp"
 #include "simd/target.hpp"
+#include "simd/update.hpp"
 
 namespace outboard::simd::testing {
 
@@ -111,20 +111,25 @@ inline AdamWScalars make_scalars(const Hyper& hyper) {
   return s;
 }
 
-/// Owned state of one shard; the weight has its own memory.
+/// Owned state of one AdamW shard of halves; the weight has its own memory.
 struct State {
   explicit State(std::size_t size)
       : grad(size), weight(size), param(size), exp_avg(size), exp_avg_sq(size) {}
   [[nodiscard]] std::size_t size() const { return param.size(); }
-  AdamWShard shard() { return {grad, param, exp_avg, exp_avg_sq, weight}; }
-  /// Elements [first, first + count).
-  AdamWShard shard(std::size_t first, std::size_t count) {
-    const auto cut = [&](auto& data) { return std::span(data).subspan(first, count); };
-    return {cut(grad), cut(param), cut(exp_avg), cut(exp_avg_sq), cut(weight)};
+  UpdateShard shard() {
+    return {.grad = {grad.data(), Format::f16},
+            .weight = {weight.data(), Format::f16},
+            .param = param,
+            .state = {exp_avg, exp_avg_sq}};
   }
   std::vector<std::uint16_t> grad, weight;
   std::vector<float> param, exp_avg, exp_avg_sq;
 };
+
+/// One step of AdamW, rounded to nearest.
+inline std::uint64_t adamw_step(const UpdateShard& shard, const AdamWScalars& scalars) {
+  return update_rule(shard, scalars, {});
+}
 
 template <class A, class B>
 bool same_bits(const A& a, const B& b) {
