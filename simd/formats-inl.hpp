@@ -59,22 +59,26 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, F16 /*format*
                                                             hn::Vec<DF> value) {
   return ToHalf(df, value);
 }
-/// In integers: a carry out of the fraction goes into the exponent, as it should. NaN becomes quiet
-/// and keeps the upper bits of its payload. (The CPU's own instruction would flush subnormals.)
+/// Whether all lanes are finite and stay so when they are rounded to nearest.
+template <class DF, class Format>
+HWY_INLINE bool StaysFinite(DF df, Format /*format*/, hn::Vec<DF> value) {
+  return hn::AllTrue(df, hn::Lt(hn::Abs(value), hn::Set(df, Format::kOverflow)));
+}
+
+/// In integers: a carry out of the fraction goes into the exponent, as it should, up to infinity.
+/// NaN, which it could carry further, becomes quiet and keeps the upper bits of its payload. (The
+/// CPU's own instruction would flush subnormals.)
 template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, BF16 /*format*/,
-                                                            hn::Vec<DF> value) {
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, BF16 format, hn::Vec<DF> value) {
   const hn::RebindToUnsigned<DF> du;
-  const hn::RebindToSigned<DF> di;
   const hn::Rebind<std::uint16_t, DF> dh;
   const auto bits = hn::BitCast(du, value);
   const auto top = hn::ShiftRight<16>(bits);
   const auto odd = hn::And(top, hn::Set(du, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, odd), hn::Set(du, 0x7FFFu)));
-  const auto quiet = hn::Or(top, hn::Set(du, 0x40u));
+  if (HWY_LIKELY(StaysFinite(df, format, value))) return hn::TruncateTo(dh, rounded);
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-  (void)df;
-  return hn::DemoteTo(dh, hn::BitCast(di, hn::IfThenElse(is_nan, quiet, rounded)));
+  return hn::TruncateTo(dh, hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded));
 }
 template <class DF>
 HWY_INLINE hn::Vec<DF> ToNearest(DF /*df*/, F32 /*format*/, hn::Vec<DF> value) {
@@ -83,12 +87,11 @@ HWY_INLINE hn::Vec<DF> ToNearest(DF /*df*/, F32 /*format*/, hn::Vec<DF> value) {
 
 /// Lanes that are finite and whose nearest element is infinite.
 template <class DF, class Format>
-HWY_INLINE std::size_t CountOverflow(DF df, Format /*format*/, hn::Vec<DF> value) {
+HWY_INLINE std::size_t CountOverflow(DF df, Format format, hn::Vec<DF> value) {
+  if (HWY_LIKELY(StaysFinite(df, format, value))) return 0;
   const auto magnitude = hn::Abs(value);
   const auto is_big = hn::Ge(magnitude, hn::Set(df, Format::kOverflow));
-  if (HWY_LIKELY(hn::AllFalse(df, is_big))) return 0;
-  const auto is_finite = hn::Lt(magnitude, hn::Inf(df));
-  return hn::CountTrue(df, hn::And(is_big, is_finite));
+  return hn::CountTrue(df, hn::And(is_big, hn::Lt(magnitude, hn::Inf(df))));
 }
 template <class DF>
 HWY_INLINE std::size_t CountOverflow(DF /*df*/, F32 /*format*/, hn::Vec<DF> /*value*/) {
@@ -108,52 +111,56 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> DrawnBelow(
   return hn::Or(hn::And(keep, drawn), hn::AndNot(keep, ToNearest(df, format, value)));
 }
 
-/// One of the two halves around each value: the upper in magnitude with the probability that makes
-/// the expectation exact, by 32 evenly distributed bits of `random`.
-///
-/// A normal half drops 13 bits of the float: adding 13 random ones below them carries exactly as
-/// often as it should. Below 2^-14 halves are multiples of 2^-24: there the fraction of that unit
-/// is compared with 31 random bits. From 65504 on it rounds to nearest, so that no value becomes
-/// infinite by chance.
+/// Magnitudes below 2^-14 as halves, which there are multiples of 2^-24: the fraction of that unit
+/// is compared with 31 random bits.
 template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
-    DF df, F16 format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
+HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> TinyToRandom(
+    DF df, hn::Vec<DF> size, hn::Vec<hn::RebindToUnsigned<DF>> random) {
   const hn::RebindToUnsigned<DF> du;
   const hn::RebindToSigned<DF> di;
-  const hn::Rebind<std::uint16_t, DF> dh;
-  const auto bits = hn::BitCast(du, value);
-  const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
-  const auto magnitude = hn::Xor(bits, sign);
-  const auto size = hn::BitCast(df, magnitude);
-  const auto carried = hn::Add(magnitude, hn::And(random, hn::Set(du, 0x1FFFu)));
-  const auto normal = hn::Sub(hn::ShiftRight<13>(carried), hn::Set(du, 0x1C000u));
-
-  const auto is_tiny = hn::Lt(size, hn::Set(df, 0x1p-14F));
   // What is below 2^-31 of a unit could never round up: as +0 it stays off float subnormals.
   const auto is_dust = hn::Lt(size, hn::Set(df, 0x1p-55F));
-  const auto units =
-      hn::Mul(hn::IfThenElse(is_tiny, hn::IfThenZeroElse(is_dust, size), hn::Zero(df)),
-              hn::Set(df, 0x1p24F));
+  const auto units = hn::Mul(hn::IfThenZeroElse(is_dust, size), hn::Set(df, 0x1p24F));
   const auto whole = hn::ConvertTo(di, units);
   const auto fraction = hn::Mul(hn::Sub(units, hn::ConvertTo(df, whole)), hn::Set(df, 0x1p31F));
   const auto draw = hn::BitCast(di, hn::ShiftRight<1>(random));
   const auto up = hn::Lt(draw, hn::ConvertTo(di, fraction));
-  const auto tiny = hn::BitCast(du, hn::Sub(whole, hn::VecFromMask(di, up)));
-
-  const auto finite = hn::IfThenElse(hn::RebindMask(du, is_tiny), tiny, normal);
-  const auto drawn = hn::DemoteTo(dh, hn::BitCast(di, hn::Or(finite, hn::ShiftRight<16>(sign))));
-  return DrawnBelow(df, format, value, drawn);
+  return hn::BitCast(du, hn::Sub(whole, hn::VecFromMask(di, up)));
 }
+
+/// One of the two halves around each value: the upper in magnitude with the probability that makes
+/// the expectation exact, by 32 evenly distributed bits of `random`. A normal half drops 13 bits of
+/// the float: adding 13 random ones below them carries exactly as often as it should. From the
+/// largest half on it rounds to nearest, so that no value becomes infinite by chance.
+template <class DF>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
+    DF df, F16 format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
+  const hn::RebindToUnsigned<DF> du;
+  const hn::Rebind<std::uint16_t, DF> dh;
+  const auto bits = hn::BitCast(du, value);
+  const auto sign = hn::And(bits, hn::Set(du, 0x80000000u));
+  const auto magnitude = hn::Xor(bits, sign);
+  const auto carried = hn::Add(magnitude, hn::And(random, hn::Set(du, 0x1FFFu)));
+  auto drawn = hn::Sub(hn::ShiftRight<13>(carried), hn::Set(du, 0x1C000u));
+  const auto size = hn::BitCast(df, magnitude);
+  const auto is_tiny = hn::Lt(size, hn::Set(df, 0x1p-14F));
+  // Few weights are: 0.5 ns per parameter are saved where a vector has none.
+  if (HWY_UNLIKELY(!hn::AllFalse(df, is_tiny))) {
+    const auto tiny = TinyToRandom(df, hn::IfThenElseZero(is_tiny, size), random);
+    drawn = hn::IfThenElse(hn::RebindMask(du, is_tiny), tiny, drawn);
+  }
+  const auto signed_bits = hn::Or(drawn, hn::ShiftRight<16>(sign));
+  return DrawnBelow(df, format, value, hn::TruncateTo(dh, signed_bits));
+}
+
 /// As for halves; a BF16 drops 16 bits of the float at every magnitude.
 template <class DF>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
     DF df, BF16 format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
   const hn::RebindToUnsigned<DF> du;
-  const hn::RebindToSigned<DF> di;
   const hn::Rebind<std::uint16_t, DF> dh;
   const auto carried = hn::Add(hn::BitCast(du, value), hn::And(random, hn::Set(du, 0xFFFFu)));
-  const auto drawn = hn::DemoteTo(dh, hn::BitCast(di, hn::ShiftRight<16>(carried)));
-  return DrawnBelow(df, format, value, drawn);
+  return DrawnBelow(df, format, value, hn::TruncateTo(dh, hn::ShiftRight<16>(carried)));
 }
 
 }  // namespace outboard::simd::HWY_NAMESPACE

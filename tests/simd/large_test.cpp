@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// A tensor of more than 2^31 elements, most of it the same few pages of zeros over and over.
-#include "simd/digest.hpp"
 #include "simd/reduce.hpp"
-#include "tests/simd/simd_support.hpp"
+#include "tests/simd/update_support.hpp"
 
 namespace outboard::simd::testing {
 namespace {
@@ -44,35 +43,50 @@ class ZeroTensor {
   std::byte* base_ = nullptr;
 };
 
-TEST(LargeTensor, OnlyTheTouchedElementsChange) {
-  ZeroTensor<std::uint16_t> slot;
+/// One step of everything, in place: `slot` holds gradients and then weights.
+template <class Bits>
+void expect_only_touched_change(Format format, const std::array<Bits, 2>& grads) {
+  ZeroTensor<Bits> slot;
   ZeroTensor<float> param;
   ZeroTensor<float> exp_avg;
   ZeroTensor<float> exp_avg_sq;
   constexpr std::size_t kTouched = 64;
   constexpr std::size_t kFirst = kElems - kTouched;
-  State small(kTouched);
+  Tensor small(kTouched, format, format);
   for (std::size_t i = 0; i < kTouched; ++i) {
-    small.grad[i] = slot.span()[kFirst + i] = static_cast<std::uint16_t>(0x3C00 + i * 3);
+    slot.span()[kFirst + i] = grads[i % 2];
     small.param[i] = param.span()[kFirst + i] = static_cast<float>(i) * 0.25F;
   }
-  EXPECT_EQ(reduce_gradient(slot.span()).sum_of_squares,
-            reduce_gradient(small.grad).sum_of_squares);
+  std::memcpy(small.grad.data(), slot.span().data() + kFirst, small.grad.size());
+  EXPECT_EQ(reduce_gradient({slot.span().data(), format}, kElems).sum_of_squares,
+            reduce_gradient(small.stored(), kTouched).sum_of_squares);
 
-  const AdamWScalars s = make_scalars({});
-  (void)adamw_step(small.shard(), s);
-  (void)adamw_step({.grad = {slot.span().data(), Format::f16},
-                    .weight = {slot.span().data(), Format::f16},
-                    .param = param.span(),
-                    .state = {exp_avg.span(), exp_avg_sq.span()}},
-                   s);
+  const UpdateOptions options = {.rounding = {format == Format::bf16, 3}};
+  UpdateShard shard = small.shard();
+  shard.first_element = kFirst;
+  (void)update(shard, make_scalars({}), options);
+  (void)update({.grad = {slot.span().data(), format},
+                .weight = {slot.span().data(), format},
+                .param = param.span(),
+                .state = {exp_avg.span(), exp_avg_sq.span()}},
+               make_scalars({}), options);
   EXPECT_TRUE(same_bits(param.span().last(kTouched), small.param));
-  EXPECT_TRUE(same_bits(exp_avg.span().last(kTouched), small.exp_avg));
-  EXPECT_TRUE(same_bits(exp_avg_sq.span().last(kTouched), small.exp_avg_sq));
-  EXPECT_TRUE(same_bits(slot.span().last(kTouched), small.weight));
+  EXPECT_TRUE(same_bits(exp_avg.span().last(kTouched), small.state[0]));
+  EXPECT_TRUE(same_bits(exp_avg_sq.span().last(kTouched), small.state[1]));
+  EXPECT_TRUE(same_bits(std::as_bytes(slot.span().last(kTouched)), small.weight));
   const auto is_zero = [](float value) { return value == 0.0F; };
   EXPECT_TRUE(std::ranges::all_of(param.span().subspan(kFirst - 1'000'000, 1'000'000), is_zero));
   EXPECT_TRUE(std::ranges::all_of(param.span().first(8'000'000), is_zero));
+}
+
+TEST(LargeTensor, OnlyTheTouchedElementsChange) {
+  expect_only_touched_change<std::uint16_t>(Format::f16, {0x3C00, 0x3C03});
+}
+TEST(LargeTensor, OnlyTheTouchedElementsChangeInBf16AtRandom) {
+  expect_only_touched_change<std::uint16_t>(Format::bf16, {0x3F80, 0xBF83});
+}
+TEST(LargeTensor, OnlyTheTouchedElementsChangeInFp32) {
+  expect_only_touched_change<float>(Format::f32, {1.0F, -1.25F});
 }
 
 TEST(LargeTensor, NonFiniteElementBeyondTwoToThe31IsNamed) {
