@@ -11,27 +11,17 @@
 #include <string_view>
 
 #include "outboard/export.hpp"
+#include "outboard/rules.hpp"
 #include "outboard/types.hpp"
 
 namespace outboard {
-
-/// Hyper-parameters of decoupled-decay Adam (Loshchilov & Hutter, "Decoupled Weight Decay
-/// Regularization", ICLR 2019). Formula and evaluation order: docs/numerics.md.
-struct OUTBOARD_API AdamW {
-  double lr = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double eps = 1e-8;  ///< added to the bias-corrected root; at least 1e-15
-  double weight_decay = 0.0;
-
-  void validate() const;
-  bool operator==(const AdamW&) const = default;
-};
 
 /// Loss scaling. `dynamic`: doubled after `growth_interval` clean steps, halved by an overflow,
 /// never below `min_scale` nor above `max_scale`. Static: stays at `initial_scale`; an overflow
 /// still skips the step. Either way step() throws Error{numerics} after `give_up_after` overflows
 /// in a row.
+/// What needs it is f16; a model without f16 parameters usually runs with `dynamic = false` and
+/// `initial_scale = 1`.
 struct OUTBOARD_API LossScaling {
   bool dynamic = true;
   /// A power of two. Each halving on the way to what the gradients bear costs one skipped step:
@@ -53,7 +43,7 @@ enum class Schedule : std::uint8_t {
 
 /// Who adds up the gradients of a step's micro-batches.
 enum class Accumulate : std::uint8_t {
-  trainer,  ///< the trainer, in its 16-bit gradients: one gradient_ready() per parameter and step
+  trainer,  ///< the trainer, in its own gradients: one gradient_ready() per parameter and step
   host,     ///< the engine, in FP32, in the order of the calls: gradient_ready() for each
             ///< micro-batch. 4 more bytes per parameter, on the host (resident: on the device)
 };
@@ -61,7 +51,7 @@ enum class Accumulate : std::uint8_t {
 /// Where the FP32 state of a bucket lives and where it is updated. Never changes a bit of it.
 enum class Placement : std::uint8_t {
   host,             ///< NUMA-bound host memory, updated by the host's cores
-  device_resident,  ///< device memory (12 more bytes per parameter there), updated by the device
+  device_resident,  ///< device memory (the rule's bytes per parameter), updated by the device
 };
 
 /// The machine the engine runs on, for tests and for containers that hide it.
@@ -86,7 +76,8 @@ struct OUTBOARD_API Config {
   Accumulate accumulate = Accumulate::trainer;
   Schedule schedule = Schedule::exact;
   Placement placement = Placement::host;
-  std::size_t bucket_bytes = std::size_t{4} << 20;  ///< of 16-bit gradients; at least 8 KiB
+  /// Of gradients; at least 8 KiB. A bucket of f32 parameters has at least 4,096 elements, 16 KiB.
+  std::size_t bucket_bytes = std::size_t{4} << 20;
   /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer
   /// than the buckets: the rest is pageable and reached through a pinned bounce ring.
   std::optional<std::uint32_t> pinned_slots{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The engine: FP32 optimizer state on the host (or resident on the device), 16-bit weights and
-/// gradients on the device.
+/// The engine: FP32 optimizer state on the host (or resident on the device), weights and gradients
+/// of f16, bf16 or f32 on the device.
 ///
 /// One step of a trainer:
 ///     for each layer in forward order:  engine.wait(w, stream);  queue forward
@@ -15,10 +15,13 @@
 /// are of use then. Any call that uses the device may throw Error{device_failure}.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "outboard/config.hpp"
 #include "outboard/device.hpp"
@@ -28,16 +31,19 @@
 
 namespace outboard {
 
-/// Describes one parameter. `data` is borrowed device memory of `elems` elements of `dtype`,
-/// written by the engine from commit() until destruction.
+/// Describes one parameter. `data` is borrowed device memory of `elems` elements of `dtype`, one
+/// after the other without gaps, written by the engine from commit() until destruction. The engine
+/// knows no shapes and no strides: a tensor of any shape is its elements in memory order, and so is
+/// its gradient; of a strided view the trainer gives the whole tensor, or a dense copy.
 struct ParameterSpec {
   std::string name{};  ///< unique within the engine; shown in every message
   DType dtype = DType::f16;
   std::uint64_t elems = 0;  ///< 0 is legal
-  void* data = nullptr;     ///< device address of the weight; null only if elems is 0
+  /// Device address of the weight, aligned to its element; null only if elems is 0.
+  void* data = nullptr;
   GroupId group{};
   /// Initial FP32 master weights, `elems` of them, read during commit() and not kept. Empty: the
-  /// masters start as the device's 16-bit weights.
+  /// masters start as the device's weights.
   std::span<const float> master{};
 };
 
@@ -52,8 +58,16 @@ class OUTBOARD_API Engine {
 
   // --- set-up: before commit() ---------------------------------------------------------------
 
+  /// A group of any rule, as in add_group(Lion{.lr = 1e-4}); braces without a name are AdamW.
   /// @throws Error{invalid_config} naming the hyper-parameter.
-  GroupId add_group(const AdamW& settings);
+  GroupId add_group(const AdamW& settings, const GroupOptions& options = {}) {
+    return add_rule(settings, options);
+  }
+  template <class AnyRule>
+  requires std::constructible_from<Rule, const AnyRule&> GroupId
+  add_group(const AnyRule& settings, const GroupOptions& options = {}) {
+    return add_rule(Rule(settings), options);
+  }
   /// Registration order is the order of first use in the forward pass: updates and uploads follow
   /// it. A second name for the same `data`, `elems` and `dtype` (tied weights) returns the first
   /// one's id; its gradient is then given once, summed.
@@ -68,16 +82,21 @@ class OUTBOARD_API Engine {
 
   // --- each step -----------------------------------------------------------------------------
 
-  /// Replaces a group's hyper-parameters from the next step() on. Does not wait. The first change
-  /// of more than `lr` after commit() is logged, once for each group.
-  /// @throws Error{invalid_config} naming the hyper-parameter, Error{invalid_argument} for an id.
-  void set_group(GroupId group, const AdamW& settings);
+  /// Replaces a group's hyper-parameters from the next step() on; its rule stays what it is. Does
+  /// not wait. The first change of more than `lr` after commit() is logged, once for each group.
+  /// @throws Error{invalid_config} naming the hyper-parameter or the two rules,
+  /// Error{invalid_argument} for an id.
+  void set_group(GroupId group, const AdamW& settings) { set_rule(group, settings); }
+  template <class AnyRule>
+  requires std::constructible_from<Rule, const AnyRule&>
+  void set_group(GroupId group, const AnyRule& settings) { set_rule(group, Rule(settings)); }
   /// Makes `stream` wait for the refresh of `parameter` by the last step() called, if there is one.
   /// Blocks the caller only where the device has no stream memory operations, or through a bounce
   /// ring, and then only until the copy is queued.
   /// @throws Error{invalid_argument} for an unknown id or stream.
   void wait(ParameterId parameter, NativeStream stream);
-  /// The gradient (`elems` FP16 values, times loss_scale()) is complete at this point of `stream`.
+  /// The gradient (`elems` values of the parameter's dtype, times loss_scale()) is complete at this
+  /// point of `stream`.
   /// Returns at once. The buffer must stay untouched until wait_gradient_taken().
   /// Accumulate::host: called for each micro-batch; adds in FP32 in the order of the calls, and
   /// blocks while the copy of the micro-batch before still waits for a staging buffer.
@@ -110,23 +129,29 @@ class OUTBOARD_API Engine {
 
   // --- between steps -------------------------------------------------------------------------
 
-  /// The trainer itself wrote the 16-bit weight (queued on `stream`): the master is read from it
-  /// again; moments and step count stay. Blocks.
+  /// The trainer itself wrote the weight (queued on `stream`): the master is read from it again;
+  /// the rest of the state, an average of the weights too, and the step count stay. Blocks.
   /// @throws Error{protocol_error} while a gradient of it is pending or its last refresh was not
   /// waited for; Error{invalid_argument} for a NaN or Inf, and the master keeps its value.
   void weights_changed(ParameterId parameter, NativeStream stream);
   /// Blocks until every update and upload has finished.
   void synchronize();
 
-  /// Digest of all state: masters, moments, step counts, loss scale. Equal digests mean equal bits.
-  /// Reads the whole state once; implies synchronize().
+  /// Digest of all state: masters, the rules' streams, averages, step counts, loss scale. Equal
+  /// digests mean equal bits. Reads the whole state once; implies synchronize().
   [[nodiscard]] std::uint64_t state_digest();
-  /// Copies one parameter's state to the host; each span holds `elems` values or is empty. Implies
-  /// synchronize(). @throws Error{invalid_argument} for a span of another size.
+  /// Copies of one parameter's state, by stream; each span holds `elems` values or is empty. Which
+  /// streams there are depends on the parameter's group: see state_streams().
   struct StateView {
-    std::span<float> master{}, exp_avg{}, exp_avg_sq{};
+    std::span<float> master{}, exp_avg{}, exp_avg_sq{}, momentum_buffer{}, sum{}, ema{};
   };
+  /// Implies synchronize(). @throws Error{invalid_argument} for a span of another size, or for a
+  /// stream that the parameter has not, naming those it has.
   void read_state(ParameterId parameter, const StateView& out);
+  /// The same for one stream by its name in state_streams(); `out` holds `elems` values.
+  void read_state(ParameterId parameter, std::string_view stream, std::span<float> out);
+  /// Names of the parameter's streams: "master", then the rule's, then "ema" if there is one.
+  [[nodiscard]] std::vector<std::string_view> state_streams(ParameterId parameter) const;
   [[nodiscard]] std::uint64_t step_count(ParameterId parameter) const;  ///< updates applied to it
 
   [[nodiscard]] StepStats stats() const;
@@ -136,6 +161,9 @@ class OUTBOARD_API Engine {
   [[nodiscard]] std::string describe() const;
 
  private:
+  GroupId add_rule(const Rule& rule, const GroupOptions& options);
+  void set_rule(GroupId group, const Rule& rule);
+
   class Impl;
   std::unique_ptr<Impl> impl_;
 };

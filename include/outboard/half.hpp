@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// IEEE binary16 bits to and from float, one value at a time, branch-free enough to vectorise.
+/// 16-bit floating-point bits to and from float, one value at a time, branch-free enough to
+/// vectorise. half: IEEE binary16; bf16: bfloat16.
 #pragma once
 
 #include <bit>
@@ -33,6 +34,19 @@ namespace outboard {
   const std::uint32_t big = a > 0x7F800000u ? 0x7E00u : 0x7C00u;
   const std::uint32_t result = a > 0x477FFFFFu ? big : (a < 0x38800000u ? tiny : normal);
   return static_cast<std::uint16_t>(result | (sign >> 16));
+}
+
+/// Exact. Infinities and NaN survive.
+[[nodiscard]] constexpr float bf16_to_float(std::uint16_t bits) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(bits) << 16);
+}
+
+/// Rounds to nearest even. Too big becomes infinity, NaN a quiet NaN.
+[[nodiscard]] constexpr std::uint16_t bf16_from_float(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const bool is_nan = (bits & 0x7FFFFFFFu) > 0x7F800000u;
+  const std::uint32_t rounded = bits + 0x7FFFu + ((bits >> 16) & 1u);
+  return static_cast<std::uint16_t>((is_nan ? (bits & 0x80000000u) | 0x7FC00000u : rounded) >> 16);
 }
 
 }  // namespace outboard

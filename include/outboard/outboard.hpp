@@ -7,6 +7,7 @@
 #include "outboard/engine.hpp"  // IWYU pragma: export
 #include "outboard/error.hpp"   // IWYU pragma: export
 #include "outboard/half.hpp"    // IWYU pragma: export
+#include "outboard/rules.hpp"   // IWYU pragma: export
 #include "outboard/sim.hpp"     // IWYU pragma: export
 #include "outboard/stats.hpp"   // IWYU pragma: export
 #include "outboard/types.hpp"   // IWYU pragma: export

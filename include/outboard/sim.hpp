@@ -57,8 +57,9 @@ struct Rates {
   double link_up_bytes_per_s = 0.0;    ///< host to device; both directions run at once
   double device_bytes_per_s = 0.0;     ///< engine kernels (norm, update): bytes touched
   Duration copy_latency{0};            ///< added to each copy across the link
-  /// Virtual time only: FP32 elements per second that one host node updates; 0: instant. Node i
-  /// takes entry min(i, size-1).
+  /// Virtual time only: elements per second that one host node updates by AdamW on 16-bit
+  /// gradients, 28 bytes each; other updates take time in proportion to their bytes. 0: instant.
+  /// Node i takes entry min(i, size-1).
   std::vector<double> host_elems_per_s{};
 };
 

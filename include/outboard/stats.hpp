@@ -55,7 +55,7 @@ struct StepStats {
   std::uint64_t copies_up = 0;
   std::uint64_t host_device_syncs = 0;  ///< times a caller's thread waited for the device
   /// Counted by the step() after, resident ones by the step() after that.
-  std::uint64_t weight_overflows = 0;  ///< finite masters that became Inf as 16-bit weights
+  std::uint64_t weight_overflows = 0;  ///< finite masters that became Inf as weights
   double gate_wait_us = 0.0;           ///< step() waiting for the gradients' scalars
   double drain_wait_us = 0.0;          ///< step() waiting for the step before
   double refresh_wait_us = 0.0;        ///< wait(), gradient_ready(), wait_gradient_taken() blocking

@@ -8,13 +8,20 @@
 
 namespace outboard {
 
-/// Element type of a parameter's weight and gradient in device memory.
-/// Optimizer state (master weight, exp_avg, exp_avg_sq) is always FP32.
+/// Element type of a parameter's weight and gradient in device memory, one for both.
+/// Optimizer state (master weight and what the rule keeps beside it) is always FP32.
 enum class DType : std::uint8_t {
   f16,   ///< IEEE binary16
-  bf16,  ///< bfloat16 (refused by this release)
-  f32,   ///< IEEE binary32 (refused by this release)
+  bf16,  ///< bfloat16: the upper half of an IEEE binary32
+  f32,   ///< IEEE binary32
 };
+
+[[nodiscard]] constexpr std::size_t dtype_bytes(DType dtype) noexcept {
+  return dtype == DType::f32 ? 4 : 2;
+}
+[[nodiscard]] constexpr const char* dtype_name(DType dtype) noexcept {
+  return dtype == DType::f16 ? "f16" : dtype == DType::bf16 ? "bf16" : "f32";
+}
 
 /// Names one parameter of one Engine. Ids count up from 0 in registration order.
 struct ParameterId {

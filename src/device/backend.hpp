@@ -7,6 +7,7 @@
 /// thread). "Queues" means: returns at once, runs in stream order.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -17,7 +18,7 @@
 #include "core/virtual_loop.hpp"
 #include "core/waiter.hpp"
 #include "outboard/types.hpp"
-#include "simd/adamw.hpp"
+#include "simd/update.hpp"
 
 namespace outboard::device {
 
@@ -42,33 +43,55 @@ struct GradientScalars {
   std::uint64_t first_non_finite = 0;  ///< (element << 1) | is_nan; only if non_finite > 0
 };
 
-/// Device addresses of one segment's state and 16-bit tensors.
-struct DeviceAdamW {
-  const void* grad_fp16 = nullptr;  ///< null if `grad_fp32` is given
-  const void* grad_fp32 = nullptr;  ///< accumulated gradients
-  void* param = nullptr;            ///< FP32 master weight
-  void* exp_avg = nullptr;          ///< FP32
-  void* exp_avg_sq = nullptr;       ///< FP32
-  void* weight_fp16 = nullptr;
+/// One segment's update. All addresses are the device's.
+struct DeviceUpdate {
+  simd::ConstElements grad;  ///< 16-bit or f32 as the trainer left it, or an f32 sum
+  simd::Elements weight;
+  void* param = nullptr;         ///< FP32 master weight
+  std::array<void*, 2> state{};  ///< FP32, the rule's; null: it has none such
+  void* ema = nullptr;           ///< FP32 average of the masters; null: none
   std::uint64_t elems = 0;
-  simd::AdamWScalars scalars;
-  void* overflow_count =
-      nullptr;  ///< device std::uint64_t: finite masters that became Inf, added up
+  std::uint64_t first_element = 0;  ///< of the parameter
+  simd::RuleScalars scalars;
+  simd::UpdateOptions options;
+  /// std::uint64_t: finite masters that became Inf, added up. Null: not counted.
+  void* overflow_count = nullptr;
+  /// LAMB's second phase: the float that lamb_trust() left. It takes the place of the scalars' own.
+  const void* lr_trust = nullptr;
+};
+
+/// LAMB's first phase for one segment: moments, and the norms of its blocks.
+struct DeviceLambMoments {
+  simd::ConstElements grad;
+  const void* param = nullptr;
+  std::array<void*, 2> state{};
+  std::uint64_t elems = 0;
+  simd::LambScalars scalars;
+  void* norms = nullptr;  ///< one simd::BlockNorms for each block of kReduceBlockElems elements
+};
+
+/// Between LAMB's phases, for one parameter.
+struct DeviceLambTrust {
+  const void* norms = nullptr;  ///< of all its blocks, in order
+  std::uint64_t blocks = 0;
+  double lr = 0.0;
+  void* lr_trust = nullptr;  ///< out: float
 };
 
 /// Adds a micro-batch's gradient to an FP32 sum.
 struct DeviceAccumulate {
-  const void* grad_fp16 = nullptr;
+  simd::ConstElements grad;
   void* sum_fp32 = nullptr;
   std::uint64_t elems = 0;
   bool first = false;  ///< the sum becomes the gradient, whatever it held
 };
 
-/// Device addresses of one segment's state, for the digest kernel.
+/// Device addresses of one segment's state, for the digest kernel. What the parameter lacks is
+/// null.
 struct DeviceDigest {
   const void* param = nullptr;
-  const void* exp_avg = nullptr;
-  const void* exp_avg_sq = nullptr;
+  std::array<const void*, 2> state{};
+  const void* ema = nullptr;
   std::uint64_t elems = 0;
   std::uint64_t parameter = 0;      ///< id mixed into the digest
   std::uint64_t first_element = 0;  ///< of the parameter
@@ -87,7 +110,7 @@ class Backend {
   [[nodiscard]] virtual core::Waiter& waiter() noexcept = 0;
   /// Not null in virtual time: background work must then run on this loop.
   [[nodiscard]] virtual core::VirtualLoop* virtual_loop() noexcept = 0;
-  /// Virtual time: FP32 elements per second a host node updates; 0: instant.
+  /// Virtual time: elements per second a host node updates at 28 bytes each; 0: instant.
   [[nodiscard]] virtual double host_elems_per_s(std::uint32_t node) const noexcept = 0;
   /// Nanoseconds since the device was made; virtual in virtual time.
   [[nodiscard]] virtual std::int64_t now_ns() const noexcept = 0;
@@ -154,19 +177,19 @@ class Backend {
 
   // --- kernels: queue ---
   /// `scalars`: device address of one GradientScalars.
-  virtual void reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
+  virtual void reduce_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
                                void* scalars) = 0;
-  /// As reduce_gradient(), of accumulated FP32 gradients.
-  virtual void reduce_sums(NativeStream stream, const void* sum_fp32, std::uint64_t elems,
-                           void* scalars) = 0;
   virtual void accumulate(NativeStream stream, const DeviceAccumulate& arguments) = 0;
-  virtual void adamw(NativeStream stream, const DeviceAdamW& arguments) = 0;
+  virtual void update(NativeStream stream, const DeviceUpdate& arguments) = 0;
+  virtual void lamb_moments(NativeStream stream, const DeviceLambMoments& arguments) = 0;
+  virtual void lamb_trust(NativeStream stream, const DeviceLambTrust& arguments) = 0;
   virtual void digest(NativeStream stream, const DeviceDigest& arguments) = 0;
-  virtual void fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,
-                         std::uint16_t bits) = 0;
+  /// `bits`: of one element of the format, in its low bits.
+  virtual void fill(NativeStream stream, simd::Elements dst, std::uint64_t elems,
+                    std::uint32_t bits) = 0;
   virtual void fill_zero(NativeStream stream, void* dst, std::size_t bytes) = 0;
-  virtual void half_to_float(NativeStream stream, void* dst_fp32, const void* src_fp16,
-                             std::uint64_t elems) = 0;
+  virtual void to_float(NativeStream stream, void* dst_fp32, simd::ConstElements src,
+                        std::uint64_t elems) = 0;
 };
 
 }  // namespace outboard::device

@@ -3,6 +3,7 @@
 // the order in which it depends on each other.
 #include "outboard/engine.hpp"
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <set>
@@ -11,6 +12,8 @@
 
 #include "exec/executor.hpp"
 #include "optim/describe.hpp"
+#include "optim/group.hpp"
+#include "optim/state_layout.hpp"
 #include "outboard/error.hpp"
 #include "pipeline/step.hpp"
 #include "simd/target.hpp"
@@ -24,6 +27,14 @@ std::uint32_t default_reserve(const topology::Machine& machine, Schedule schedul
   std::size_t cores = 0;
   for (const topology::Node& node : machine.nodes) cores += node.cores.size();
   return schedule == Schedule::exact && cores > 2 ? 1 : 0;
+}
+
+void validate(const Rule& rule) {
+  std::visit([](const auto& kind) { kind.validate(); }, rule);
+}
+
+std::uint64_t bytes_of(std::uint64_t elems, DType dtype) {
+  return elems * dtype_bytes(dtype);
 }
 
 std::unique_ptr<exec::Executor> make_executor(device::Backend& backend,
@@ -41,18 +52,6 @@ std::unique_ptr<exec::Executor> make_executor(device::Backend& backend,
 [[noreturn]] void refuse(const std::string& name, const std::string& what,
                          ErrorCode code = ErrorCode::invalid_argument) {
   throw Error(code, "add_parameter(): parameter '" + name + "' " + what);
-}
-
-const char* dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return "f16";
-    case DType::bf16:
-      return "bf16";
-    case DType::f32:
-      return "f32";
-  }
-  return "unknown";
 }
 
 }  // namespace
@@ -74,10 +73,11 @@ class Engine::Impl {
     threads_ = topology::choose_threads(machine_, config_.host.threads_per_node, reserve);
   }
 
-  GroupId add_group(const AdamW& settings) {
+  GroupId add_rule(const Rule& rule, const GroupOptions& options) {
     require_before_commit("add_group()");
-    settings.validate();
-    groups_.push_back(settings);
+    validate(rule);
+    options.validate();
+    groups_.push_back({rule, options});
     return GroupId{static_cast<std::uint32_t>(groups_.size() - 1)};
   }
 
@@ -89,6 +89,7 @@ class Engine::Impl {
     if (tied) return *tied;
     pipeline::ParameterInput input;
     input.name = spec.name;
+    input.dtype = spec.dtype;
     input.weight = spec.data;
     input.elems = spec.elems;
     input.group = spec.group.value;
@@ -103,26 +104,29 @@ class Engine::Impl {
     require_before_commit("commit()");
     device::Backend& backend = *device_.backend();
     auto executor = make_executor(backend, machine_, threads_.threads_per_node);
-    pipeline_ =
-        std::make_unique<pipeline::Pipeline>(backend, *executor, machine_, config_, parameters_);
+    pipeline_ = std::make_unique<pipeline::Pipeline>(
+        backend, *executor, machine_, config_,
+        pipeline::Pipeline::Model{.groups = groups_, .parameters = parameters_});
     executor_ = std::move(executor);
     for (pipeline::ParameterInput& input : parameters_) input.master = {};
     log_start();
   }
 
-  void set_group(GroupId group, const AdamW& settings) {
+  void set_rule(GroupId group, const Rule& rule) {
     if (group.value >= groups_.size()) {
       throw Error(ErrorCode::invalid_argument, "set_group(): group " + std::to_string(group.value) +
                                                    " of " + std::to_string(groups_.size()) +
                                                    " is unknown; use what add_group() returned");
     }
-    settings.validate();
-    AdamW& current = groups_[group.value];
-    AdamW with_new_rate = current;
-    with_new_rate.lr = settings.lr;
-    current = settings;
-    if (settings == with_new_rate) return;
-    if (pipeline_ && config_.log) log_change(group.value);
+    validate(rule);
+    optim::Group& now = groups_[group.value];
+    if (const std::string why = optim::refusal_to_replace(now.rule, rule); !why.empty()) {
+      throw Error(ErrorCode::invalid_config,
+                  "set_group(): group " + std::to_string(group.value) + " " + why);
+    }
+    const bool only_rate = optim::same_but_for_lr(now.rule, rule);
+    now.rule = rule;
+    if (!only_rate && pipeline_ && config_.log) log_change(group.value);
   }
 
   /// The pipeline, for a call that needs commit().
@@ -144,17 +148,34 @@ class Engine::Impl {
     return pipeline;
   }
 
-  [[nodiscard]] const std::vector<AdamW>& groups() const noexcept { return groups_; }
+  [[nodiscard]] std::span<const optim::Group> groups() const noexcept { return groups_; }
 
-  void check_state_view(ParameterId parameter, const StateView& out) const {
-    const std::uint64_t elems = parameters_[parameter.value].elems;
-    for (const std::size_t size : {out.master.size(), out.exp_avg.size(), out.exp_avg_sq.size()}) {
-      if (size == 0 || size == elems) continue;
+  [[nodiscard]] std::vector<std::string_view> state_streams(ParameterId parameter) const {
+    return optim::stream_names(groups_[parameters_[parameter.value].group]);
+  }
+
+  /// Which of the parameter's streams goes where. @throws if it has none of that name.
+  [[nodiscard]] pipeline::StateRead state_read(ParameterId parameter, std::string_view stream,
+                                               std::span<float> out) const {
+    const pipeline::ParameterInput& input = parameters_[parameter.value];
+    const std::string who = "read_state(): parameter '" + input.name + "' ";
+    const auto names = state_streams(parameter);
+    const auto found = std::ranges::find(names, stream);
+    if (found == names.end()) {
+      std::string all;
+      for (const std::string_view name : names) {
+        all += (all.empty() ? "" : ", ") + std::string(name);
+      }
       throw Error(ErrorCode::invalid_argument,
-                  "read_state(): parameter '" + parameters_[parameter.value].name + "' has " +
-                      std::to_string(elems) + " elements and a span has " + std::to_string(size) +
-                      "; give spans of that size, or empty ones");
+                  who + "has no stream '" + std::string(stream) + "'; it is updated by " +
+                      std::string(rule_name(groups_[input.group].rule)) + " and has " + all);
     }
+    if (out.size() != input.elems) {
+      throw Error(ErrorCode::invalid_argument,
+                  who + "has " + std::to_string(input.elems) + " elements and a span has " +
+                      std::to_string(out.size()) + "; give spans of that size, or empty ones");
+    }
+    return {static_cast<std::size_t>(found - names.begin()), out};
   }
 
   [[nodiscard]] std::string describe() const {
@@ -188,9 +209,10 @@ class Engine::Impl {
   void check(const ParameterSpec& spec) const {
     if (spec.name.empty()) refuse(spec.name, "needs a name");
     if (names_.contains(spec.name)) refuse(spec.name, "is registered already");
-    if (spec.dtype != DType::f16) {
+    if (spec.dtype != DType::f16 && spec.dtype != DType::bf16 && spec.dtype != DType::f32) {
       refuse(spec.name,
-             std::string("is ") + dtype_name(spec.dtype) + "; this release has DType::f16 only",
+             "has dtype " + std::to_string(static_cast<unsigned>(spec.dtype)) +
+                 "; there are DType::f16, DType::bf16 and DType::f32",
              ErrorCode::unsupported);
     }
     if (spec.group.value >= groups_.size()) {
@@ -204,11 +226,12 @@ class Engine::Impl {
     if (spec.elems == 0) return;
     if (spec.data == nullptr) refuse(spec.name, "has no `data`");
     if (spec.elems > SIZE_MAX / 16) refuse(spec.name, "has more `elems` than memory can hold");
-    if (reinterpret_cast<std::uintptr_t>(spec.data) % 2 != 0) {
-      refuse(spec.name, "has `data` that is not aligned to 2 bytes");
+    const std::size_t size = dtype_bytes(spec.dtype);
+    if (reinterpret_cast<std::uintptr_t>(spec.data) % size != 0) {
+      refuse(spec.name, "has `data` that is not aligned to " + std::to_string(size) + " bytes");
     }
     try {
-      device_.backend()->check_range(spec.data, spec.elems * 2);
+      device_.backend()->check_range(spec.data, spec.elems * size);
     } catch (const Error& failure) {
       refuse(spec.name, std::string("has wrong `data`: ") + failure.what(), failure.code());
     }
@@ -219,16 +242,18 @@ class Engine::Impl {
     if (spec.elems == 0) return std::nullopt;
     const auto begin = reinterpret_cast<std::uintptr_t>(spec.data);
     auto next = by_address_.lower_bound(begin);
-    if (next != by_address_.end() && next->first < begin + spec.elems * 2) {
+    if (next != by_address_.end() && next->first < begin + bytes_of(spec.elems, spec.dtype)) {
       const pipeline::ParameterInput& other = parameters_[next->second];
-      if (next->first != begin || other.elems != spec.elems) refuse_overlap(spec, other);
+      if (next->first != begin || other.elems != spec.elems || other.dtype != spec.dtype) {
+        refuse_overlap(spec, other);
+      }
       require_same_settings(spec, other);
       return ParameterId{next->second};
     }
     if (next == by_address_.begin()) return std::nullopt;
     --next;
     const pipeline::ParameterInput& other = parameters_[next->second];
-    if (begin < next->first + other.elems * 2) refuse_overlap(spec, other);
+    if (begin < next->first + bytes_of(other.elems, other.dtype)) refuse_overlap(spec, other);
     return std::nullopt;
   }
 
@@ -270,7 +295,7 @@ class Engine::Impl {
   Config config_;
   topology::Machine machine_;
   topology::ThreadChoice threads_;
-  std::vector<AdamW> groups_;
+  std::vector<optim::Group> groups_;
   std::vector<pipeline::ParameterInput> parameters_;
   std::set<std::uint32_t> changed_groups_;  ///< whose change after commit() has been logged
   std::set<std::string> names_;             ///< second names of tied weights too
@@ -283,8 +308,8 @@ Engine::Engine(Device device, Config config)
     : impl_(std::make_unique<Impl>(std::move(device), std::move(config))) {}
 Engine::~Engine() = default;
 
-GroupId Engine::add_group(const AdamW& settings) {
-  return impl_->add_group(settings);
+GroupId Engine::add_rule(const Rule& rule, const GroupOptions& options) {
+  return impl_->add_rule(rule, options);
 }
 ParameterId Engine::add_parameter(const ParameterSpec& spec) {
   return impl_->add_parameter(spec);
@@ -293,8 +318,8 @@ void Engine::commit() {
   impl_->commit();
 }
 
-void Engine::set_group(GroupId group, const AdamW& settings) {
-  impl_->set_group(group, settings);
+void Engine::set_rule(GroupId group, const Rule& rule) {
+  impl_->set_rule(group, rule);
 }
 void Engine::wait(ParameterId parameter, NativeStream stream) {
   impl_->running("wait()", parameter).wait(parameter, stream);
@@ -333,8 +358,27 @@ std::uint64_t Engine::state_digest() {
 }
 void Engine::read_state(ParameterId parameter, const StateView& out) {
   pipeline::Pipeline& pipeline = impl_->running("read_state()", parameter);
-  impl_->check_state_view(parameter, out);
-  pipeline.read_state(parameter, {out.master, out.exp_avg, out.exp_avg_sq});
+  const std::pair<std::string_view, std::span<float>> wanted[] = {
+      {"master", out.master},
+      {"exp_avg", out.exp_avg},
+      {"exp_avg_sq", out.exp_avg_sq},
+      {"momentum_buffer", out.momentum_buffer},
+      {"sum", out.sum},
+      {"ema", out.ema}};
+  std::vector<pipeline::StateRead> reads;
+  for (const auto& [name, span] : wanted) {
+    if (!span.empty()) reads.push_back(impl_->state_read(parameter, name, span));
+  }
+  pipeline.read_state(parameter, reads);
+}
+void Engine::read_state(ParameterId parameter, std::string_view stream, std::span<float> out) {
+  pipeline::Pipeline& pipeline = impl_->running("read_state()", parameter);
+  const pipeline::StateRead read = impl_->state_read(parameter, stream, out);
+  pipeline.read_state(parameter, {&read, 1});
+}
+std::vector<std::string_view> Engine::state_streams(ParameterId parameter) const {
+  impl_->running("state_streams()", parameter);
+  return impl_->state_streams(parameter);
 }
 std::uint64_t Engine::step_count(ParameterId parameter) const {
   return impl_->running("step_count()", parameter).step_count(parameter);

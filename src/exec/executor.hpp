@@ -13,6 +13,9 @@
 
 namespace outboard::exec {
 
+/// Memory traffic of one unit of Task::cost_elems: AdamW on a 16-bit gradient.
+inline constexpr std::uint64_t kBytesPerCostElem = 28;
+
 /// One piece of work for one node. Tasks of a node run one after the other, each split into `parts`
 /// that the node's threads run at the same time; nodes run side by side.
 struct Task {

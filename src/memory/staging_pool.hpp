@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Staging: one slot for each bucket, in which its 16-bit gradient arrives and its refreshed 16-bit
-/// weight leaves (the two alias). As many slots as can be pinned are; the rest is pageable and is
-/// reached through a small pinned ring.
+/// Staging: one slot for each bucket, in which its gradient arrives and its refreshed weight leaves
+/// (the two alias: both are of the bucket's dtype). As many slots as can be pinned are; the rest is
+/// pageable and is reached through a small pinned ring.
 #pragma once
 
 #include <cstddef>

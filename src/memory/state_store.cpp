@@ -9,7 +9,8 @@ StateStore::StateStore(const topology::Machine& machine, std::span<const StreamS
   arenas_.reserve(streams.size() * node_elems.size());
   for (std::uint32_t node = 0; node < node_elems.size(); ++node) {
     for (const StreamSpec& stream : streams) {
-      arenas_.emplace_back(machine, node, node_elems[node] * stream.bytes_per_elem, stream.purpose);
+      arenas_.emplace_back(machine, node, node_elems[node] * stream.bytes_per_elem,
+                           stream.purpose.c_str());
     }
   }
 }

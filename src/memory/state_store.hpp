@@ -35,7 +35,7 @@ class StateLease {
 };
 
 struct StreamSpec {
-  const char* purpose = "";
+  std::string purpose;
   std::size_t bytes_per_elem = 0;
 };
 
@@ -58,7 +58,7 @@ class StateStore {
   [[nodiscard]] StateLease lease(const StatePlace& place) const;
 
   struct ArenaInfo {
-    const char* purpose;
+    std::string purpose;
     const NumaArena& arena;
   };
   [[nodiscard]] std::vector<ArenaInfo> arenas() const;

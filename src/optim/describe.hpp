@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "outboard/config.hpp"
+#include "optim/group.hpp"
 
 namespace outboard::optim {
 
@@ -12,6 +12,8 @@ namespace outboard::optim {
 [[nodiscard]] std::string show_number(double value);
 
 /// Algorithm, how it decays, and every hyper-parameter, without a newline.
-[[nodiscard]] std::string describe(const AdamW& settings);
+[[nodiscard]] std::string describe(const Rule& rule);
+/// The same, and what the group has beside its rule.
+[[nodiscard]] std::string describe(const Group& group);
 
 }  // namespace outboard::optim

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checks of every setting a user can hand in, each named with its value and what is allowed.
-#include <cfloat>
+// Checks of the engine's own settings, each named with its value and what is allowed.
 #include <cmath>
 #include <string>
 
@@ -16,8 +15,6 @@ void require(bool holds, const char* field, double value, const char* allowed) {
               std::string(field) + " is " + std::to_string(value) + "; allowed: " + allowed);
 }
 
-constexpr double kLargestFloat = FLT_MAX;
-
 /// From 2^-100 to 2^100: its inverse is a float far from both ends.
 bool is_power_of_two(double value) {
   if (!(value >= 0x1p-100 && value <= 0x1p100)) return false;
@@ -26,22 +23,6 @@ bool is_power_of_two(double value) {
 }
 
 }  // namespace
-
-void AdamW::validate() const {
-  require(std::isfinite(lr) && lr >= 0.0, "AdamW::lr", lr, "finite and at least 0");
-  require(beta1 >= 0.0 && beta1 < 1.0, "AdamW::beta1", beta1, "in [0, 1)");
-  require(beta2 >= 0.0 && beta2 < 1.0, "AdamW::beta2", beta2, "in [0, 1)");
-  // Below 1e-15 the flushed exp_avg_sq would be divided by almost nothing.
-  require(std::isfinite(eps) && eps >= 1e-15, "AdamW::eps * 1e15", eps * 1e15,
-          "eps finite and at least 1e-15");
-  require(lr / (1.0 - beta1) <= kLargestFloat, "AdamW::lr", lr,
-          "lr / (1 - beta1) at most 3.4e38, the largest float");
-  require(eps <= kLargestFloat, "AdamW::eps", eps, "at most 3.4e38, the largest float");
-  require(std::isfinite(weight_decay) && weight_decay >= 0.0, "AdamW::weight_decay", weight_decay,
-          "finite and at least 0");
-  require(lr * weight_decay <= kLargestFloat, "AdamW::weight_decay", weight_decay,
-          "lr * weight_decay at most 3.4e38, the largest float");
-}
 
 void LossScaling::validate() const {
   require(is_power_of_two(initial_scale), "LossScaling::initial_scale", initial_scale,
@@ -64,7 +45,7 @@ void Config::validate() const {
           "at least 0 (0 or infinity: no clipping)");
   require(accumulation >= 1, "Config::accumulation", accumulation, "at least 1");
   require(bucket_bytes >= (std::size_t{8} << 10), "Config::bucket_bytes",
-          static_cast<double>(bucket_bytes), "at least 8192 (one block of 4,096 elements)");
+          static_cast<double>(bucket_bytes), "at least 8192 (one block of 4,096 16-bit elements)");
   require(!pinned_slots || *pinned_slots >= 1, "Config::pinned_slots", 0.0,
           "at least 1 (unset: one for each bucket)");
   require(schedule == Schedule::exact || schedule == Schedule::serial, "Config::schedule",

@@ -10,8 +10,12 @@ namespace outboard::pipeline {
 namespace {
 
 constexpr std::int64_t kBeforeUpdates = -1;
-/// A bounce moves 4 bytes per element where an update moves 28; an addition to a sum 10.
-constexpr std::uint64_t kMoveCost = 7;
+/// What `bytes` of gradients or weights cost to move, which reads and writes them, in elements of
+/// 28 bytes.
+std::uint64_t move_cost(std::uint64_t bytes) {
+  return bytes * 2 / exec::kBytesPerCostElem;
+}
+/// An addition of a 16-bit gradient to a sum moves 10 bytes.
 constexpr std::uint64_t kAddCost = 3;
 /// Below this more threads cost more than they bring.
 constexpr std::uint64_t kSmallElems = 32768;
@@ -92,13 +96,11 @@ void BounceRing::start_gradient(std::uint32_t buffer_index, const Gradient& grad
   buffer.dropped.store(false);
   const plan::Segment& segment = flow_.layout.segments[index];
   Parameter& parameter = flow_.parameters[segment.parameter];
-  const auto* source =
-      static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
-  const auto target = buffer.bytes.first(segment.elems * 2);
+  const auto target = buffer.bytes.first(segment.elems * flow_.elem_bytes(segment));
   flow_.backend.wait_event(flow_.down, parameter.ready);
   // Behind the upload of the step before: what follows the landing may write the slot again.
   flow_.backend.wait_event(flow_.down, flow_.buckets[segment.bucket].refreshed);
-  flow_.backend.copy_to_host(target, source, flow_.down);
+  flow_.backend.copy_to_host(target, flow_.gradient_address(segment), flow_.down);
   flow_.backend.record(flow_.segments[index].arrived, flow_.down);
   flow_.notify(flow_.segments[index].arrived, {&BounceRing::gradient_landed, this, buffer_index});
   flow_.stats.gradient_bytes_down += target.size();
@@ -132,7 +134,9 @@ void BounceRing::gradient_landed(void* self, std::uint64_t buffer) noexcept {
   const std::uint32_t node = ring.flow_.layout.buckets[segment.bucket].node;
   ring.buffers_[buffer]->parts =
       segment.elems < kSmallElems ? 1 : ring.flow_.executor.threads(node);
-  const std::uint64_t cost = segment.elems / (ring.flow_.sums != nullptr ? kAddCost : kMoveCost);
+  const std::uint64_t cost = ring.flow_.sums != nullptr
+                                 ? segment.elems / kAddCost
+                                 : move_cost(segment.elems * ring.flow_.elem_bytes(segment));
   ring.post(static_cast<std::uint32_t>(buffer), cost, &BounceRing::drain, &BounceRing::drained);
   ring.flow_.finish_callback();
 }
@@ -143,8 +147,7 @@ void BounceRing::drain(void* self, std::uint64_t buffer, std::uint32_t part) noe
   if (cargo.dropped.load()) return;
   const plan::Segment& segment = ring.flow_.layout.segments[cargo.index];
   if (ring.flow_.sums != nullptr) {
-    const auto* halves = reinterpret_cast<const std::uint16_t*>(cargo.bytes.data());
-    ring.flow_.sums->add({cargo.index, {halves, segment.elems}, cargo.first, cargo.last}, part,
+    ring.flow_.sums->add({cargo.index, cargo.bytes.data(), cargo.first, cargo.last}, part,
                          cargo.parts);
     return;
   }
@@ -159,9 +162,9 @@ void BounceRing::drained(void* self, std::uint64_t buffer) noexcept {
   auto& ring = *static_cast<BounceRing*>(self);
   const std::lock_guard lock(ring.flow_.mutex);
   const std::uint32_t segment = ring.buffers_[buffer]->index;
-  const std::uint64_t elems = ring.flow_.layout.segments[segment].elems;
+  const plan::Segment& shape = ring.flow_.layout.segments[segment];
   const bool moved = ring.flow_.sums == nullptr && !ring.buffers_[buffer]->dropped.load();
-  if (moved) ring.flow_.stats.bounce_bytes += elems * 2;
+  if (moved) ring.flow_.stats.bounce_bytes += shape.elems * ring.flow_.elem_bytes(shape);
   ring.flow_.segments[segment].in_ring = false;
   ring.flow_.gradients_landing -= 1;
   ring.release(static_cast<std::uint32_t>(buffer));
@@ -173,7 +176,8 @@ void BounceRing::start_weight(std::uint32_t buffer, std::uint32_t bucket) {
   buffers_[buffer]->cargo = Cargo::weight;
   buffers_[buffer]->index = bucket;
   buffers_[buffer]->parts = 1;
-  post(buffer, flow_.layout.buckets[bucket].elems / kMoveCost, &BounceRing::fill,
+  const plan::Bucket& shape = flow_.layout.buckets[bucket];
+  post(buffer, move_cost(shape.elems * dtype_bytes(shape.dtype)), &BounceRing::fill,
        &BounceRing::filled);
 }
 
@@ -188,7 +192,8 @@ void BounceRing::copy_weights(Buffer& buffer) noexcept {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
     if (!flow_.parameters[segment.parameter].in_update) continue;
     const auto slot = flow_.slot_bytes(segment);
-    std::memcpy(buffer.bytes.data() + segment.offset * 2, slot.data(), slot.size());
+    std::memcpy(buffer.bytes.data() + segment.offset * flow_.elem_bytes(segment), slot.data(),
+                slot.size());
   }
 }
 
@@ -206,7 +211,8 @@ void BounceRing::queue_upload(Buffer& buffer, std::uint32_t index) {
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
     if (!flow_.parameters[segment.parameter].in_update) continue;
-    const auto bytes = buffer.bytes.subspan(segment.offset * 2, segment.elems * 2);
+    const std::size_t size = flow_.elem_bytes(segment);
+    const auto bytes = buffer.bytes.subspan(segment.offset * size, segment.elems * size);
     flow_.backend.copy_to_device(flow_.weight_address(segment), bytes, flow_.up);
     flow_.stats.weight_bytes_up += bytes.size();
     flow_.stats.bounce_bytes += bytes.size();

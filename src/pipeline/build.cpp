@@ -6,18 +6,28 @@
 #include <sstream>
 #include <string>
 
+#include "optim/rule_scalars.hpp"
 #include "optim/state_layout.hpp"
 #include "pipeline/step.hpp"
 
 namespace outboard::pipeline {
 namespace {
 
-constexpr std::array<memory::StreamSpec, optim::kAdamWState.size()> state_streams() {
-  std::array<memory::StreamSpec, optim::kAdamWState.size()> specs;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    specs[i] = {optim::kAdamWState[i].purpose, optim::kAdamWState[i].bytes_per_elem};
-  }
+std::vector<memory::StreamSpec> stream_specs(const optim::StateLayout& streams) {
+  std::vector<memory::StreamSpec> specs;
+  for (const std::string& purpose : streams.purposes)
+    specs.push_back({purpose, optim::kStateBytes});
   return specs;
+}
+
+/// The first phase of a rule of two reads gradient and master and renews the rule's streams; the
+/// second reads those and writes the rest.
+UpdateBytes update_bytes(const Parameter& parameter) {
+  const std::size_t element = dtype_bytes(parameter.dtype);
+  const std::size_t rule = optim::kStateBytes * parameter.rule_streams;
+  const std::size_t rest = 2 * optim::kStateBytes * (parameter.has_ema ? 2 : 1);
+  if (!parameter.two_phase) return {0, 2 * element + 2 * rule + rest};
+  return {element + optim::kStateBytes + 2 * rule, rule + rest + element};
 }
 
 /// Scalars of the norm, then counts of overflowed weights, then the digest's sum.
@@ -40,17 +50,16 @@ FlowOptions flow_options(const Config& config) {
 }  // namespace
 
 Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
-                   const topology::Machine& machine, const Config& config,
-                   std::span<const ParameterInput> parameters)
+                   const topology::Machine& machine, const Config& config, const Model& model)
     : config_(config), flow_(backend, executor, flow_options(config)) {
   try {
-    create_tables(machine, parameters);
+    create_tables(machine, model);
     create_memory(machine);
     create_streams_and_events();
     create_stages();
     report_bindings();
     report_staging();
-    load(parameters);
+    load(model.parameters);
     deliver_warnings();
   } catch (...) {
     wait_for_work_in_flight();
@@ -64,30 +73,46 @@ Pipeline::~Pipeline() {
   release();
 }
 
-void Pipeline::create_tables(const topology::Machine& machine,
-                             std::span<const ParameterInput> parameters) {
-  std::vector<std::uint64_t> elems;
-  for (const ParameterInput& input : parameters) elems.push_back(input.elems);
+void Pipeline::create_tables(const topology::Machine& machine, const Model& model) {
+  std::vector<plan::ParameterShape> shapes;
+  std::vector<bool> used(model.groups.size());
+  for (const ParameterInput& input : model.parameters) {
+    shapes.push_back({input.elems, input.dtype});
+    used[input.group] = true;
+  }
   std::vector<double> weights;
   for (std::uint32_t node = 0; node < machine.nodes.size(); ++node) {
     weights.push_back(flow_.executor.threads(node));
   }
-  flow_.layout = plan::make_layout(elems, config_.bucket_bytes / 2, weights);
-  flow_.parameters.resize(parameters.size());
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    Parameter& parameter = flow_.parameters[i];
-    parameter.name = parameters[i].name;
-    parameter.weight = parameters[i].weight;
-    parameter.elems = parameters[i].elems;
-    parameter.group = parameters[i].group;
-    parameter.segments = flow_.layout.parameters[i];
-  }
+  flow_.layout = plan::make_layout(shapes, config_.bucket_bytes, weights);
+  flow_.streams = optim::make_state_layout(model.groups, used);
+  create_parameters(model);
   flow_.segments.resize(flow_.layout.segments.size());
   flow_.buckets.resize(flow_.layout.buckets.size());
-  flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(parameters.size());
-  reported_overflows_.assign(parameters.size(), 0);
+  flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(model.parameters.size());
+  reported_overflows_.assign(model.parameters.size(), 0);
   // An update of each bucket or a norm of each segment, and a task for each buffer of the ring.
   flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64);
+}
+
+void Pipeline::create_parameters(const Model& model) {
+  flow_.parameters.resize(model.parameters.size());
+  for (std::size_t i = 0; i < model.parameters.size(); ++i) {
+    const ParameterInput& input = model.parameters[i];
+    const optim::Group& group = model.groups[input.group];
+    Parameter& parameter = flow_.parameters[i];
+    parameter.name = input.name;
+    parameter.weight = input.weight;
+    parameter.dtype = input.dtype;
+    parameter.elems = input.elems;
+    parameter.group = input.group;
+    parameter.segments = flow_.layout.parameters[i];
+    parameter.rule_streams = optim::rule_streams(group.rule).size();
+    parameter.has_ema = group.options.ema_decay.has_value();
+    parameter.two_phase = std::holds_alternative<Lamb>(group.rule);
+    parameter.initial_state = optim::initial_state(group.rule);
+    parameter.update_bytes = update_bytes(parameter);
+  }
 }
 
 void Pipeline::create_memory(const topology::Machine& machine) {
@@ -101,10 +126,10 @@ void Pipeline::create_memory(const topology::Machine& machine) {
     flow_.options.uploads_ahead = true;  // updates are queued at the gate, in forward order
     return;
   }
-  flow_.state = memory::StateStore(machine, state_streams(), flow_.layout.node_elems);
+  flow_.state = memory::StateStore(machine, stream_specs(flow_.streams), flow_.layout.node_elems);
   std::vector<memory::SlotSpec> specs;
   for (const plan::Bucket& bucket : flow_.layout.buckets) {
-    specs.push_back({bucket.node, bucket.padded_elems * 2});
+    specs.push_back({bucket.node, bucket.slot_bytes()});
   }
   const bool sums = flow_.options.micro_batches > 0;
   staging_ = memory::StagingPool(flow_.backend, machine, specs, {config_.pinned_slots, sums});
@@ -298,9 +323,15 @@ MemoryLedger Pipeline::ledger() {
        host_scalars_.node(), scalars.size(), scalars.data()});
   ledger.entries.push_back({"gate scalars", MemoryPlace::device, 0,
                             scalar_bytes(flow_.parameters.size()), device_scalars_});
-  for (std::size_t i = 0; resident_ && resident_->stream_bytes() > 0 && i < 3; ++i) {
-    ledger.entries.push_back({optim::kAdamWState[i].purpose, MemoryPlace::device, 0,
+  const std::size_t streams =
+      resident_ && resident_->stream_bytes() > 0 ? flow_.streams.streams() : 0;
+  for (std::size_t i = 0; i < streams; ++i) {
+    ledger.entries.push_back({flow_.streams.purposes[i], MemoryPlace::device, 0,
                               resident_->stream_bytes(), resident_->stream(i)});
+  }
+  if (resident_ && resident_->norm_bytes() > 0) {
+    ledger.entries.push_back(
+        {"block norms", MemoryPlace::device, 0, resident_->norm_bytes(), resident_->norms()});
   }
   if (resident_ && resident_->sum_bytes() > 0) {
     ledger.entries.push_back({"gradient accumulator", MemoryPlace::device, 0,

@@ -17,19 +17,33 @@
 #include "exec/executor.hpp"
 #include "memory/staging_pool.hpp"
 #include "memory/state_store.hpp"
+#include "optim/format.hpp"
+#include "optim/group.hpp"
+#include "optim/state_layout.hpp"
 #include "outboard/config.hpp"
 #include "outboard/stats.hpp"
 #include "pipeline/first_error.hpp"
 #include "plan/model_layout.hpp"
-#include "simd/adamw.hpp"
+#include "simd/update.hpp"
 
 namespace outboard::pipeline {
 
+/// Memory traffic of one element's update. A rule of one phase has `apply` only.
+struct UpdateBytes {
+  std::uint64_t measure = 0, apply = 0;
+};
+
 struct Parameter {
   std::string name;
-  void* weight = nullptr;  ///< device address, FP16
+  void* weight = nullptr;    ///< device address
+  DType dtype = DType::f16;  ///< of weight and gradient
   std::uint64_t elems = 0;
   std::uint32_t group = 0;
+  std::size_t rule_streams = 0;  ///< of its own rule; the engine's streams from 1 on
+  bool has_ema = false;
+  bool two_phase = false;      ///< its rule needs a norm over the whole parameter (LAMB)
+  float initial_state = 0.0F;  ///< of the rule's first stream
+  UpdateBytes update_bytes;
   plan::SegmentRange segments;
   std::uint64_t step_count = 0;
 
@@ -42,7 +56,11 @@ struct Parameter {
   std::uint32_t unqueued_copies = 0;  ///< segments that still wait for the bounce ring
   device::Event ready;                ///< its gradient is complete
   device::Event reduced;              ///< the norm kernel has read the gradient
-  simd::AdamWScalars scalars;         ///< of the update started last
+  // Of the update started last:
+  simd::RuleScalars scalars;
+  simd::UpdateOptions update_options;
+  double lr = 0.0;                       ///< two_phase: what the trust ratio is multiplied by
+  std::uint32_t buckets_unmeasured = 0;  ///< two_phase: buckets whose first phase has not ended
 };
 
 struct SegmentRun {
@@ -80,6 +98,7 @@ struct Flow {
   exec::Executor& executor;
   FlowOptions options;
   plan::ModelLayout layout;
+  optim::StateLayout streams;
   memory::StateStore state;
   HostSums* sums = nullptr;  ///< Accumulate::host with host placement, else null
 
@@ -105,13 +124,22 @@ struct Flow {
     const plan::Bucket& shape = layout.buckets[bucket];
     return state.lease({shape.node, shape.node_offset, shape.padded_elems});
   }
+  /// Bytes of one element of the segment's weight and gradient.
+  [[nodiscard]] std::size_t elem_bytes(const plan::Segment& segment) const {
+    return dtype_bytes(parameters[segment.parameter].dtype);
+  }
   /// A segment's part of its slot.
   [[nodiscard]] std::span<std::byte> slot_bytes(const plan::Segment& segment) const {
-    return buckets[segment.bucket].slot.bytes.subspan(segment.offset * 2, segment.elems * 2);
+    const std::size_t size = elem_bytes(segment);
+    return buckets[segment.bucket].slot.bytes.subspan(segment.offset * size, segment.elems * size);
   }
   [[nodiscard]] void* weight_address(const plan::Segment& segment) const {
     return static_cast<std::byte*>(parameters[segment.parameter].weight) +
-           segment.first_element * 2;
+           segment.first_element * elem_bytes(segment);
+  }
+  [[nodiscard]] const void* gradient_address(const plan::Segment& segment) const {
+    return static_cast<const std::byte*>(parameters[segment.parameter].gradient) +
+           segment.first_element * elem_bytes(segment);
   }
 
   /// Posts and counts; `task.done` must call finish_task().

@@ -35,20 +35,25 @@ void GradientOut::queue_sum(const Parameter& parameter, std::uint32_t index) {
   const std::uint32_t last = parameter.segments.first + parameter.segments.count - 1;
   const std::uint32_t bucket = flow_.layout.segments[last].bucket;
   flow_.backend.wait_event(flow_.norm, flow_.buckets[bucket].refreshed);
-  flow_.backend.accumulate(flow_.norm, {parameter.gradient, resident_->sums(index), parameter.elems,
-                                        parameter.micro_batches == 1});
+  flow_.backend.accumulate(flow_.norm,
+                           {.grad = {parameter.gradient, optim::format_of(parameter.dtype)},
+                            .sum_fp32 = resident_->sums(index),
+                            .elems = parameter.elems,
+                            .first = parameter.micro_batches == 1});
   flow_.backend.record(parameter.reduced, flow_.norm);  // read: the buffer may be used again
   if (parameter.micro_batches == flow_.options.micro_batches) queue_norm_of_sum(index);
 }
 
 void GradientOut::queue_norm_of_sum(std::uint32_t index) {
-  flow_.backend.reduce_sums(flow_.norm, resident_->sums(index), flow_.parameters[index].elems,
-                            scalars_ + sizeof(device::GradientScalars) * index);
+  flow_.backend.reduce_gradient(flow_.norm, {resident_->sums(index), simd::Format::f32},
+                                flow_.parameters[index].elems,
+                                scalars_ + sizeof(device::GradientScalars) * index);
 }
 
 void GradientOut::queue_norm(const Parameter& parameter, std::uint32_t index) {
   flow_.backend.wait_event(flow_.norm, parameter.ready);
-  flow_.backend.reduce_gradient(flow_.norm, parameter.gradient, parameter.elems,
+  flow_.backend.reduce_gradient(flow_.norm, {parameter.gradient, optim::format_of(parameter.dtype)},
+                                parameter.elems,
                                 scalars_ + sizeof(device::GradientScalars) * index);
   flow_.backend.record(parameter.reduced, flow_.norm);
 }
@@ -56,13 +61,11 @@ void GradientOut::queue_norm(const Parameter& parameter, std::uint32_t index) {
 void GradientOut::queue_copy(std::uint32_t index) {
   const plan::Segment& segment = flow_.layout.segments[index];
   const Parameter& parameter = flow_.parameters[segment.parameter];
-  const auto* source =
-      static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
   const auto target = flow_.slot_bytes(segment);
   flow_.backend.wait_event(flow_.down, parameter.ready);
   // The slot still holds the weight of the step before until its upload has passed.
   flow_.backend.wait_event(flow_.down, flow_.buckets[segment.bucket].refreshed);
-  flow_.backend.copy_to_host(target, source, flow_.down);
+  flow_.backend.copy_to_host(target, flow_.gradient_address(segment), flow_.down);
   flow_.backend.record(flow_.segments[index].arrived, flow_.down);
   flow_.notify(flow_.segments[index].arrived, {&GradientOut::copy_landed, this, index});
   flow_.stats.gradient_bytes_down += target.size();

@@ -10,7 +10,6 @@ namespace outboard::pipeline {
 namespace {
 
 constexpr std::uint64_t kBlock = simd::kReduceBlockElems;
-constexpr std::array<memory::StreamSpec, 1> kSums = {{{"gradient accumulator", 4}}};
 
 struct Range {
   std::uint64_t from = 0, to = 0;
@@ -25,7 +24,9 @@ Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
 }  // namespace
 
 HostSums::HostSums(const Flow& flow, const topology::Machine& machine)
-    : flow_(flow), store_(machine, kSums, flow.layout.node_elems) {
+    : flow_(flow),
+      store_(machine, std::array<memory::StreamSpec, 1>{{{"gradient accumulator", sizeof(float)}}},
+             flow.layout.node_elems) {
   std::uint64_t blocks = 0;
   for (const Parameter& parameter : flow.parameters) {
     first_block_.push_back(blocks);
@@ -49,12 +50,15 @@ std::span<float> HostSums::segment(std::uint32_t index) const {
 void HostSums::add(const Addition& addition, std::uint32_t part, std::uint32_t parts) noexcept {
   const std::span<float> sums = segment(addition.segment);
   const Range range = cut(sums.size(), part, parts);
+  const plan::Segment& shape = flow_.layout.segments[addition.segment];
+  const std::size_t size = flow_.elem_bytes(shape);
+  const simd::Format format = optim::format_of(flow_.parameters[shape.parameter].dtype);
   // Block by block, so that the norm reads what the addition has just left in the cache.
   for (std::uint64_t from = range.from; from < range.to; from += kBlock) {
     const std::uint64_t to = std::min(range.to, from + kBlock);
-    simd::accumulate({{&addition.grad_fp16[from], simd::Format::f16},
-                      sums.subspan(from, to - from),
-                      addition.first});
+    simd::accumulate({.grad = {addition.gradient + from * size, format},
+                      .sum = sums.subspan(from, to - from),
+                      .first = addition.first});
     if (addition.last) reduce_blocks(addition.segment, from, to);
   }
 }
@@ -70,7 +74,8 @@ void HostSums::reduce_blocks(std::uint32_t index, std::uint64_t from, std::uint6
   const std::uint64_t base = first_block_[shape.parameter] + shape.first_element / kBlock;
   for (std::uint64_t at = from; at < to; at += kBlock) {
     const std::uint64_t size = std::min(kBlock, to - at);
-    blocks_[base + at / kBlock] = simd::reduce_gradient(sums.subspan(at, size));
+    blocks_[base + at / kBlock] =
+        simd::reduce_gradient({sums.data() + at, simd::Format::f32}, size);
   }
 }
 

@@ -20,9 +20,9 @@ class HostSums {
 
   struct Addition {
     std::uint32_t segment = 0;
-    std::span<const std::uint16_t> grad_fp16;  ///< the whole segment
-    bool first = false;                        ///< of the step's micro-batches: the sum starts anew
-    bool last = false;                         ///< the norm is taken of the sum on the way
+    const std::byte* gradient = nullptr;  ///< the whole segment, in its parameter's dtype
+    bool first = false;                   ///< of the step's micro-batches: the sum starts anew
+    bool last = false;                    ///< the norm is taken of the sum on the way
   };
   /// Part `part` of `parts` of an addition. Without the lock, on an executor thread; additions to
   /// one segment come one after the other.

@@ -3,7 +3,17 @@
 
 #include <algorithm>
 
+#include "simd/reduce.hpp"
+#include "simd/rules/lamb.hpp"
+
 namespace outboard::pipeline {
+namespace {
+
+std::uint64_t block_count(std::uint64_t elems) {
+  return (elems + simd::kReduceBlockElems - 1) / simd::kReduceBlockElems;
+}
+
+}  // namespace
 
 Resident::Resident(Flow& flow) : flow_(flow) {
   std::uint64_t elems = 0;
@@ -11,10 +21,15 @@ Resident::Resident(Flow& flow) : flow_(flow) {
   stream_bytes_ = elems * sizeof(float);
   if (stream_bytes_ == 0) return;
   if (flow.options.micro_batches > 0) lay_out_sums();
+  lay_out_norms();
   require_room();
+  const auto allocate = [&](std::size_t bytes) {
+    return static_cast<std::byte*>(flow.backend.allocate(bytes));
+  };
   try {
-    for (void*& stream : streams_) stream = flow.backend.allocate(stream_bytes_);
-    if (sum_bytes_ > 0) sums_ = static_cast<std::byte*>(flow.backend.allocate(sum_bytes_));
+    for (std::size_t i = 0; i < flow.streams.streams(); ++i) streams_[i] = allocate(stream_bytes_);
+    if (sum_bytes_ > 0) sums_ = allocate(sum_bytes_);
+    if (norm_bytes_ > 0) norms_ = allocate(norm_bytes_);
   } catch (...) {
     release();
     throw;
@@ -30,10 +45,24 @@ void Resident::lay_out_sums() {
   }
 }
 
+/// One parameter after the other takes both phases, so all use one area for their blocks.
+void Resident::lay_out_norms() {
+  std::uint64_t most = 0;
+  for (const Parameter& parameter : flow_.parameters) {
+    if (parameter.two_phase) most = std::max(most, block_count(parameter.elems));
+  }
+  std::size_t bytes = most * sizeof(simd::BlockNorms);
+  for (const Parameter& parameter : flow_.parameters) {
+    trust_offset_.push_back(bytes);
+    if (parameter.two_phase && parameter.elems > 0) bytes += sizeof(float);
+  }
+  norm_bytes_ = bytes;
+}
+
 void Resident::require_room() const {
   const device::MemoryInfo memory = flow_.backend.memory();
   const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes;
-  const std::size_t needed = 3 * stream_bytes_ + sum_bytes_;
+  const std::size_t needed = flow_.streams.streams() * stream_bytes_ + sum_bytes_ + norm_bytes_;
   if (needed <= free_bytes) return;
   throw Error(ErrorCode::out_of_memory,
               "device-resident optimizer state needs " + std::to_string(needed) +
@@ -52,57 +81,103 @@ void Resident::release() noexcept {
     if (stream != nullptr) flow_.backend.release(stream);
     stream = nullptr;
   }
-  if (sums_ != nullptr) flow_.backend.release(sums_);
-  sums_ = nullptr;
+  for (std::byte** memory : {&sums_, &norms_}) {
+    if (*memory != nullptr) flow_.backend.release(*memory);
+    *memory = nullptr;
+  }
 }
 
-Resident::Address Resident::address(const plan::Segment& segment) const {
+std::byte* Resident::stream_address(const plan::Segment& segment, std::size_t index) const {
   // Bucket offsets count per node; resident state is one run over all nodes.
   const plan::Bucket& bucket = flow_.layout.buckets[segment.bucket];
   std::uint64_t elems = bucket.node_offset + segment.offset;
   for (std::uint32_t node = 0; node < bucket.node; ++node) elems += flow_.layout.node_elems[node];
-  const std::size_t bytes = elems * sizeof(float);
-  const auto at = [&](std::size_t i) { return static_cast<std::byte*>(streams_[i]) + bytes; };
-  return {at(0), at(1), at(2)};
+  return static_cast<std::byte*>(streams_[index]) + elems * sizeof(float);
+}
+
+Resident::Address Resident::address(const plan::Segment& segment) const {
+  const Parameter& parameter = flow_.parameters[segment.parameter];
+  Address out;
+  out.param = stream_address(segment, 0);
+  for (std::size_t i = 0; i < parameter.rule_streams; ++i) {
+    out.state[i] = stream_address(segment, 1 + i);
+  }
+  if (parameter.has_ema) out.ema = stream_address(segment, flow_.streams.ema_stream());
+  return out;
+}
+
+simd::ConstElements Resident::gradient(const plan::Segment& segment) const {
+  if (const std::byte* sum = sums(segment.parameter)) {
+    return {sum + segment.first_element * sizeof(float), simd::Format::f32};
+  }
+  return {flow_.gradient_address(segment),
+          optim::format_of(flow_.parameters[segment.parameter].dtype)};
+}
+
+const void* Resident::lr_trust(std::uint32_t parameter) const noexcept {
+  return norms_ + trust_offset_[parameter];
 }
 
 void Resident::update(void* overflow_counts) {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
     const plan::Bucket& bucket = flow_.layout.buckets[i];
-    const auto takes_part = [&](const plan::Segment& segment) {
-      return flow_.parameters[segment.parameter].in_update;
-    };
-    const auto first = flow_.layout.segments.begin() + bucket.first_segment;
-    if (std::any_of(first, first + bucket.segments, takes_part)) {
-      update_bucket(i, static_cast<std::byte*>(overflow_counts));
+    bool takes_part = false;
+    for (std::uint32_t k = 0; k < bucket.segments; ++k) {
+      const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + k];
+      const Parameter& parameter = flow_.parameters[segment.parameter];
+      if (!parameter.in_update) continue;
+      takes_part = true;
+      if (parameter.two_phase && segment.first_element == 0) measure(segment.parameter);
     }
+    if (takes_part) update_bucket(i, static_cast<std::byte*>(overflow_counts));
   }
+}
+
+/// First phase of a whole parameter, and its trust ratio.
+void Resident::measure(std::uint32_t index) {
+  const Parameter& parameter = flow_.parameters[index];
+  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
+    const std::uint64_t first = segment.first_element / simd::kReduceBlockElems;
+    const Address state = address(segment);
+    flow_.backend.lamb_moments(flow_.up, {.grad = gradient(segment),
+                                          .param = state.param,
+                                          .state = state.state,
+                                          .elems = segment.elems,
+                                          .scalars = std::get<simd::LambScalars>(parameter.scalars),
+                                          .norms = norms_ + first * sizeof(simd::BlockNorms)});
+  }
+  flow_.backend.lamb_trust(flow_.up, {.norms = norms_,
+                                      .blocks = block_count(parameter.elems),
+                                      .lr = parameter.lr,
+                                      .lr_trust = norms_ + trust_offset_[index]});
 }
 
 void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {
   const plan::Bucket& bucket = flow_.layout.buckets[index];
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
-    const Parameter& parameter = flow_.parameters[segment.parameter];
-    if (!parameter.in_update) continue;
-    const Address state = address(segment);
-    device::DeviceAdamW arguments;
-    if (const std::byte* sum = sums(segment.parameter)) {
-      arguments.grad_fp32 = sum + segment.first_element * sizeof(float);
-    } else {
-      arguments.grad_fp16 =
-          static_cast<const std::byte*>(parameter.gradient) + segment.first_element * 2;
-    }
-    arguments.param = state.param;
-    arguments.exp_avg = state.exp_avg;
-    arguments.exp_avg_sq = state.exp_avg_sq;
-    arguments.weight_fp16 = flow_.weight_address(segment);
-    arguments.elems = segment.elems;
-    arguments.scalars = parameter.scalars;
-    arguments.overflow_count = overflow_counts + segment.parameter * sizeof(std::uint64_t);
-    flow_.backend.adamw(flow_.up, arguments);
+    if (flow_.parameters[segment.parameter].in_update) update_segment(segment, overflow_counts);
   }
   flow_.backend.record(flow_.buckets[index].refreshed, flow_.up);
+}
+
+void Resident::update_segment(const plan::Segment& segment, std::byte* overflow_counts) {
+  const Parameter& parameter = flow_.parameters[segment.parameter];
+  const Address state = address(segment);
+  device::DeviceUpdate arguments;
+  arguments.grad = gradient(segment);
+  arguments.weight = {flow_.weight_address(segment), optim::format_of(parameter.dtype)};
+  arguments.param = state.param;
+  arguments.state = state.state;
+  arguments.ema = state.ema;
+  arguments.elems = segment.elems;
+  arguments.first_element = segment.first_element;
+  arguments.scalars = parameter.scalars;
+  arguments.options = parameter.update_options;
+  arguments.overflow_count = overflow_counts + segment.parameter * sizeof(std::uint64_t);
+  if (parameter.two_phase) arguments.lr_trust = lr_trust(segment.parameter);
+  flow_.backend.update(flow_.up, arguments);
 }
 
 }  // namespace outboard::pipeline

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The short way for device-resident buckets: state in device memory, updated there by the rule's
-/// device kernel, gradient and weight used where they are.
+/// device kernels, gradient and weight used where they are.
 #pragma once
 
 #include <array>
@@ -24,31 +24,47 @@ class Resident {
   /// waits for. `overflow_counts`: device memory of one std::uint64_t for each parameter.
   void update(void* overflow_counts);
 
-  /// Device addresses of a segment's state, for reading and loading it.
+  /// Device addresses of a segment's state, for reading and loading it. Null: its rule has none
+  /// such.
   struct Address {
-    std::byte *param, *exp_avg, *exp_avg_sq;
+    std::byte* param = nullptr;
+    std::array<void*, optim::kMaxRuleStreams> state{};
+    std::byte* ema = nullptr;
   };
   [[nodiscard]] Address address(const plan::Segment& segment) const;
+  /// The same in the engine's stream `index`, whatever the parameter's rule.
+  [[nodiscard]] std::byte* stream_address(const plan::Segment& segment, std::size_t index) const;
   /// Accumulate::host: device address of a parameter's FP32 sum; null if the trainer adds up.
   [[nodiscard]] std::byte* sums(std::uint32_t parameter) const noexcept {
     return sums_ == nullptr ? nullptr : sums_ + sum_offset_[parameter];
   }
   [[nodiscard]] std::size_t sum_bytes() const noexcept { return sum_bytes_; }
   [[nodiscard]] std::size_t stream_bytes() const noexcept { return stream_bytes_; }
-  [[nodiscard]] const void* stream(std::size_t index) const noexcept { return streams_[index]; }
+  [[nodiscard]] void* stream(std::size_t index) const noexcept { return streams_[index]; }
+  /// Norms and trust ratios of two-phase rules.
+  [[nodiscard]] std::size_t norm_bytes() const noexcept { return norm_bytes_; }
+  [[nodiscard]] const void* norms() const noexcept { return norms_; }
 
  private:
   void require_room() const;
   void lay_out_sums();
+  void lay_out_norms();
   void release() noexcept;
+  [[nodiscard]] simd::ConstElements gradient(const plan::Segment& segment) const;
+  [[nodiscard]] const void* lr_trust(std::uint32_t parameter) const noexcept;
+  void measure(std::uint32_t parameter);
   void update_bucket(std::uint32_t bucket, std::byte* overflow_counts);
+  void update_segment(const plan::Segment& segment, std::byte* overflow_counts);
 
   Flow& flow_;
   std::size_t stream_bytes_ = 0;
   std::vector<std::size_t> sum_offset_;  // bytes, by parameter
   std::size_t sum_bytes_ = 0;
   std::byte* sums_ = nullptr;
-  std::array<void*, 3> streams_{};  // master weight, exp_avg, exp_avg_sq
+  std::vector<std::size_t> trust_offset_;  // bytes in `norms_`, by parameter
+  std::size_t norm_bytes_ = 0;
+  std::byte* norms_ = nullptr;  // blocks of the largest two-phase parameter, then trust ratios
+  std::array<void*, optim::kMaxStreams> streams_{};  // as the engine's state layout
 };
 
 }  // namespace outboard::pipeline

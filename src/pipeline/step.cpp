@@ -4,12 +4,10 @@
 
 #include <algorithm>
 
-#include "optim/adamw_scalars.hpp"
+#include "optim/rule_scalars.hpp"
 
 namespace outboard::pipeline {
 namespace {
-
-constexpr std::uint16_t kHalfNaN = 0x7E00;
 
 std::string quoted(const Parameter& parameter) {
   return "parameter '" + parameter.name + "'";
@@ -94,7 +92,7 @@ void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* 
 void Pipeline::require_range(const Parameter& parameter, const char* what,
                              const void* address) const {
   try {
-    flow_.backend.check_range(address, parameter.elems * 2);
+    flow_.backend.check_range(address, parameter.elems * dtype_bytes(parameter.dtype));
   } catch (const Error& failure) {
     throw Error(failure.code(), "gradient_ready(): " + quoted(parameter) + " has a wrong " + what +
                                     " address: " + failure.what());
@@ -133,7 +131,7 @@ void Pipeline::gradient_drained(std::uint32_t segment) noexcept {
 
 // --- the gate -----------------------------------------------------------------------------------
 
-StepResult Pipeline::step(std::span<const AdamW> groups) {
+StepResult Pipeline::step(std::span<const optim::Group> groups) {
   return guarded([&](auto& lock) {
     StepResult result;
     result.step = ++steps_;
@@ -227,7 +225,7 @@ void Pipeline::skip() {
   flow_.stats.steps_skipped += 1;
 }
 
-void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups,
+void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const optim::Group> groups,
                      double coeff) {
   if (config_.schedule == Schedule::serial) {
     // Its time is the plain sum of its parts: no update runs beside a copy that is still on its
@@ -249,18 +247,26 @@ void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> 
   if (config_.schedule == Schedule::serial) run_serially(lock);
 }
 
-void Pipeline::begin_update(std::span<const AdamW> groups, double coeff) {
+void Pipeline::begin_update(std::span<const optim::Group> groups, double coeff) {
   flow_.epoch += 1;
-  for (Parameter& parameter : flow_.parameters) {
+  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
+    Parameter& parameter = flow_.parameters[i];
     parameter.in_update = parameter.has_gradient;
     parameter.has_gradient = false;
     parameter.micro_batches = 0;
-    if (!parameter.in_update) continue;
-    parameter.step_count += 1;
-    parameter.scalars = optim::adamw_scalars(groups[parameter.group], parameter.step_count, coeff);
-    parameter.refresh_unwaited = true;
-    parameter.ever_refreshed = true;
+    if (parameter.in_update) begin_update(parameter, i, groups[parameter.group], coeff);
   }
+}
+
+void Pipeline::begin_update(Parameter& parameter, std::uint32_t index, const optim::Group& group,
+                            double coeff) {
+  parameter.step_count += 1;
+  parameter.scalars = optim::scalars(group.rule, parameter.step_count, coeff);
+  parameter.update_options = optim::update_options(group.options, index, parameter.step_count);
+  parameter.buckets_unmeasured = parameter.segments.count;
+  if (const auto* lamb = std::get_if<Lamb>(&group.rule)) parameter.lr = lamb->lr;
+  parameter.refresh_unwaited = true;
+  parameter.ever_refreshed = true;
 }
 
 void Pipeline::order_uploads_behind_readers() {
@@ -269,7 +275,8 @@ void Pipeline::order_uploads_behind_readers() {
   if (!config_.check_waits) return;
   for (const Parameter& parameter : flow_.parameters) {
     if (!parameter.in_update) continue;
-    flow_.backend.fill_half(flow_.up, parameter.weight, parameter.elems, kHalfNaN);
+    flow_.backend.fill(flow_.up, {parameter.weight, optim::format_of(parameter.dtype)},
+                       parameter.elems, optim::nan_bits(parameter.dtype));
   }
 }
 
@@ -378,10 +385,10 @@ std::uint64_t Pipeline::state_digest() {
   });
 }
 
-void Pipeline::read_state(ParameterId id, const std::array<std::span<float>, 3>& out) {
+void Pipeline::read_state(ParameterId id, std::span<const StateRead> reads) {
   guarded([&](auto& lock) {
     synchronize_uploads(lock);
-    whole_state_->read(lock, id.value, out);
+    whole_state_->read(lock, id.value, reads);
   });
 }
 
@@ -402,8 +409,9 @@ void Pipeline::report_weight_overflows() {
     flow_.stats.weight_overflows += total - reported_overflows_[i];
     if (reported_overflows_[i] == 0) {
       warn(quoted(flow_.parameters[i]) + ": " + std::to_string(total) +
-           " finite master weights are too large for FP16 and became Inf on the device; lower the "
-           "learning rate or add weight decay. Later ones are counted in StepStats only");
+           " finite master weights are too large for " + dtype_name(flow_.parameters[i].dtype) +
+           " and became Inf on the device; lower the learning rate or add weight decay. Later ones "
+           "are counted in StepStats only");
     }
     reported_overflows_[i] = total;
   }

@@ -28,6 +28,7 @@ namespace outboard::pipeline {
 /// One registered parameter, as commit() hands it over.
 struct ParameterInput {
   std::string name;
+  DType dtype = DType::f16;
   void* weight = nullptr;
   std::uint64_t elems = 0;
   std::uint32_t group = 0;
@@ -38,17 +39,21 @@ struct ParameterInput {
 /// of the device poisons the pipeline.
 class Pipeline final : private BounceListener, private UpdateListener {
  public:
+  struct Model {
+    std::span<const optim::Group> groups;  ///< by group id
+    std::span<const ParameterInput> parameters;
+  };
   /// Allocates everything and loads the initial state. `backend`, `executor` and `machine` must
-  /// outlive the pipeline.
+  /// outlive the pipeline; `model` is not kept.
   Pipeline(device::Backend& backend, exec::Executor& executor, const topology::Machine& machine,
-           const Config& config, std::span<const ParameterInput> parameters);
+           const Config& config, const Model& model);
   /// Waits for everything in flight.
   ~Pipeline();
 
   void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream);
   void wait_gradient_taken(ParameterId parameter, NativeStream stream);
   /// `groups`: hyper-parameters by group id, read before this returns.
-  StepResult step(std::span<const AdamW> groups);
+  StepResult step(std::span<const optim::Group> groups);
   void wait(ParameterId parameter, NativeStream stream);
   void discard();
   void set_accumulation(std::uint32_t micro_batches);
@@ -56,7 +61,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void weights_changed(ParameterId parameter, NativeStream stream);
   void synchronize();
   std::uint64_t state_digest();
-  void read_state(ParameterId parameter, const std::array<std::span<float>, 3>& out);
+  void read_state(ParameterId parameter, std::span<const StateRead> reads);
 
   [[nodiscard]] double loss_scale();
   [[nodiscard]] std::uint64_t step_count(ParameterId parameter);
@@ -67,7 +72,8 @@ class Pipeline final : private BounceListener, private UpdateListener {
 
  private:
   // build.cpp
-  void create_tables(const topology::Machine& machine, std::span<const ParameterInput> parameters);
+  void create_tables(const topology::Machine& machine, const Model& model);
+  void create_parameters(const Model& model);
   void create_memory(const topology::Machine& machine);
   void create_streams_and_events();
   void create_stages();
@@ -86,8 +92,11 @@ class Pipeline final : private BounceListener, private UpdateListener {
   static void reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept;
   static void sum_reduced(void* self, std::uint64_t segment) noexcept;
   void wait_for_last_step(std::unique_lock<std::mutex>& lock);
-  void apply(std::unique_lock<std::mutex>& lock, std::span<const AdamW> groups, double coeff);
-  void begin_update(std::span<const AdamW> groups, double coeff);
+  void apply(std::unique_lock<std::mutex>& lock, std::span<const optim::Group> groups,
+             double coeff);
+  void begin_update(std::span<const optim::Group> groups, double coeff);
+  static void begin_update(Parameter& parameter, std::uint32_t index, const optim::Group& group,
+                           double coeff);
   void order_uploads_behind_readers();
   void open_gate();
   void run_serially(std::unique_lock<std::mutex>& lock);

@@ -4,38 +4,51 @@
 #include <algorithm>
 
 #include "pipeline/host_sums.hpp"
-#include "simd/adamw.hpp"
+#include "simd/reduce.hpp"
+#include "simd/update.hpp"
 
 namespace outboard::pipeline {
 namespace {
 
 /// Below this a part costs more to hand out than to run.
 constexpr std::uint64_t kMinPartElems = 16384;
-/// Parts start on a line of the 16-bit slot, so that no two threads write one.
+/// Parts start on a line of the slot, so that no two threads write one.
 constexpr std::uint64_t kPartAlignElems = 64;
 
-enum StateIndex : std::size_t { kParam, kExpAvg, kExpAvgSq };
+std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+/// Where a part's cut of a segment starts when it takes whole blocks of the norm's tree.
+std::uint64_t block_border(const plan::Segment& segment, std::uint64_t at) {
+  if (at <= segment.offset) return segment.offset;
+  const std::uint64_t inside = round_up(at - segment.offset, simd::kReduceBlockElems);
+  return segment.offset + std::min(inside, segment.elems);
+}
 
 }  // namespace
 
 Update::Update(Flow& flow, UpdateListener& listener)
-    : flow_(flow), listener_(listener), running_(flow.layout.buckets.size()) {}
+    : flow_(flow), listener_(listener), norms_(flow), running_(flow.layout.buckets.size()) {}
 
 void Update::open(std::uint32_t bucket) {
   BucketRun& run = flow_.buckets[bucket];
   const plan::Bucket& shape = flow_.layout.buckets[bucket];
   run.updating = true;
   run.missing = 0;
+  running_[bucket].unmeasured = 0;
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const std::uint32_t segment = shape.first_segment + i;
-    if (!flow_.parameters[flow_.layout.segments[segment].parameter].in_update) continue;
+    const Parameter& parameter = flow_.parameters[flow_.layout.segments[segment].parameter];
+    if (!parameter.in_update) continue;
+    if (parameter.two_phase) running_[bucket].unmeasured += 1;
     SegmentRun& arrival = flow_.segments[segment];
     arrival.needed_landings = arrival.copies_queued;
     if (arrival.copies_landed < arrival.needed_landings) run.missing += 1;
   }
   flow_.updates_running += 1;
   flow_.uploads_unqueued += 1;
-  if (run.missing == 0) post(bucket);
+  if (run.missing == 0) arrived(bucket);
 }
 
 void Update::segment_arrived(std::uint32_t index) noexcept {
@@ -43,61 +56,139 @@ void Update::segment_arrived(std::uint32_t index) noexcept {
   BucketRun& run = flow_.buckets[segment.bucket];
   // A gradient that was dropped can be the last that an earlier update's number counted.
   if (run.missing == 0 || !flow_.parameters[segment.parameter].in_update) return;
-  if (--run.missing == 0) post(segment.bucket);
+  if (--run.missing == 0) arrived(segment.bucket);
 }
 
-void Update::post(std::uint32_t bucket) noexcept {
+void Update::arrived(std::uint32_t bucket) noexcept {
+  running_[bucket].ticket = Ticket{bucket, flow_.lease(bucket), flow_.buckets[bucket].slot};
+  post(bucket, running_[bucket].unmeasured > 0 ? Phase::measure : Phase::apply);
+}
+
+void Update::post(std::uint32_t bucket, Phase phase) noexcept {
   const plan::Bucket& shape = flow_.layout.buckets[bucket];
   const std::uint64_t threads = flow_.executor.threads(shape.node);
   const std::uint64_t useful = (shape.padded_elems + kMinPartElems - 1) / kMinPartElems;
   const std::uint64_t parts = std::clamp<std::uint64_t>(useful, 1, threads);
   const std::uint64_t even = (shape.padded_elems + parts - 1) / parts;
-  Running& running = running_[bucket];
-  running.ticket = Ticket{bucket, flow_.lease(bucket), flow_.buckets[bucket].slot};
-  running.part_elems = (even + kPartAlignElems - 1) / kPartAlignElems * kPartAlignElems;
+  running_[bucket].part_elems = round_up(even, kPartAlignElems);
   exec::Task task;
   task.node = shape.node;
   task.priority = bucket;
   task.parts = static_cast<std::uint32_t>(parts);
-  task.cost_elems = shape.elems;
-  task.body = &Update::body;
-  task.done = &Update::done;
+  task.cost_elems = cost_elems(bucket, phase);
+  task.body = phase == Phase::measure ? &Update::measure_body : &Update::apply_body;
+  task.done = phase == Phase::measure ? &Update::measure_done : &Update::apply_done;
   task.context = this;
   task.argument = bucket;
   flow_.post(task);
 }
 
-void Update::body(void* self, std::uint64_t bucket, std::uint32_t part) noexcept {
-  static_cast<Update*>(self)->update_part(static_cast<std::uint32_t>(bucket), part);
-}
-
-void Update::update_part(std::uint32_t bucket, std::uint32_t part) noexcept {
-  const Running& running = running_[bucket];
+std::uint64_t Update::cost_elems(std::uint32_t bucket, Phase phase) const noexcept {
   const plan::Bucket& shape = flow_.layout.buckets[bucket];
-  const std::uint64_t begin = running.part_elems * part;
-  const std::uint64_t end = begin + running.part_elems;
-  auto* slot = reinterpret_cast<std::uint16_t*>(running.ticket.slot.bytes.data());
+  std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[shape.first_segment + i];
     const Parameter& parameter = flow_.parameters[segment.parameter];
-    const std::uint64_t from = std::max(begin, segment.offset);
-    const std::uint64_t to = std::min(end, segment.offset + segment.elems);
-    if (!parameter.in_update || from >= to) continue;
-    const auto cut = [&](std::size_t stream) {
-      return running.ticket.state.stream<float>(stream).subspan(from, to - from);
-    };
-    const std::span<std::uint16_t> half(slot + from, to - from);
-    simd::AdamWShard shard{half, cut(kParam), cut(kExpAvg), cut(kExpAvgSq), half};
-    if (flow_.sums != nullptr) {
-      shard.grad_fp16 = {};
-      shard.grad_fp32 = flow_.sums->bucket(bucket).subspan(from, to - from);
-    }
-    const std::uint64_t overflows = simd::adamw_step(shard, parameter.scalars);
+    const UpdateBytes& cost = parameter.update_bytes;
+    bytes += segment.elems * (phase == Phase::measure ? cost.measure : cost.apply);
+  }
+  return bytes / exec::kBytesPerCostElem;
+}
+
+simd::UpdateShard Update::shard(std::uint32_t bucket, const Cut& cut) const noexcept {
+  const Running& running = running_[bucket];
+  const Parameter& parameter = flow_.parameters[cut.segment.parameter];
+  const simd::Format format = optim::format_of(parameter.dtype);
+  const std::uint64_t elems = cut.to - cut.from;
+  const auto stream = [&](std::size_t index) {
+    return running.ticket.state.stream<float>(index).subspan(cut.from, elems);
+  };
+  std::byte* slot = running.ticket.slot.bytes.data() + cut.from * dtype_bytes(parameter.dtype);
+  simd::UpdateShard out;
+  out.grad = {slot, format};
+  if (flow_.sums != nullptr) {
+    out.grad = {flow_.sums->bucket(bucket).data() + cut.from, simd::Format::f32};
+  }
+  out.weight = {slot, format};
+  out.param = stream(0);
+  for (std::size_t i = 0; i < parameter.rule_streams; ++i) out.state[i] = stream(1 + i);
+  if (parameter.has_ema) out.ema = stream(flow_.streams.ema_stream());
+  out.first_element = cut.segment.first_element + (cut.from - cut.segment.offset);
+  return out;
+}
+
+void Update::measure_part(std::uint32_t bucket, std::uint32_t part) noexcept {
+  const plan::Bucket& shape = flow_.layout.buckets[bucket];
+  const std::uint64_t begin = running_[bucket].part_elems * part;
+  const std::uint64_t end = begin + running_[bucket].part_elems;
+  for (std::uint32_t i = 0; i < shape.segments; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[shape.first_segment + i];
+    const Parameter& parameter = flow_.parameters[segment.parameter];
+    if (!parameter.in_update || !parameter.two_phase) continue;
+    const Cut cut{segment, block_border(segment, begin), block_border(segment, end)};
+    if (cut.from >= cut.to) continue;
+    const std::uint64_t first = (cut.from - segment.offset) / simd::kReduceBlockElems;
+    const std::uint64_t elems = cut.to - cut.from;
+    const std::uint64_t blocks = round_up(elems, simd::kReduceBlockElems) / simd::kReduceBlockElems;
+    simd::lamb_moments(shard(bucket, cut), std::get<simd::LambScalars>(parameter.scalars),
+                       norms_.segment(segment).subspan(first, blocks));
+  }
+}
+
+void Update::apply_part(std::uint32_t bucket, std::uint32_t part) noexcept {
+  const plan::Bucket& shape = flow_.layout.buckets[bucket];
+  const std::uint64_t begin = running_[bucket].part_elems * part;
+  const std::uint64_t end = begin + running_[bucket].part_elems;
+  for (std::uint32_t i = 0; i < shape.segments; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[shape.first_segment + i];
+    const Parameter& parameter = flow_.parameters[segment.parameter];
+    const Cut cut{segment, std::max(begin, segment.offset),
+                  std::min(end, segment.offset + segment.elems)};
+    if (!parameter.in_update || cut.from >= cut.to) continue;
+    const std::uint64_t overflows =
+        simd::update(shard(bucket, cut), parameter.scalars, parameter.update_options);
     if (overflows != 0) flow_.weight_overflows[segment.parameter].fetch_add(overflows);
   }
 }
 
-void Update::done(void* self, std::uint64_t bucket) noexcept {
+/// A bucket's first phase has ended.
+void Update::measured(std::uint32_t bucket) noexcept {
+  const plan::Bucket& shape = flow_.layout.buckets[bucket];
+  for (std::uint32_t i = 0; i < shape.segments; ++i) {
+    const std::uint32_t index = flow_.layout.segments[shape.first_segment + i].parameter;
+    Parameter& parameter = flow_.parameters[index];
+    if (!parameter.in_update || !parameter.two_phase) continue;
+    if (--parameter.buckets_unmeasured == 0) finish_norm(index);
+  }
+}
+
+/// Its other buckets may wait for this norm alone. A bucket that lacks none has ended its own first
+/// phase: each of its norms needed that.
+void Update::finish_norm(std::uint32_t index) noexcept {
+  Parameter& parameter = flow_.parameters[index];
+  std::get<simd::LambScalars>(parameter.scalars).lr_trust = norms_.lr_trust(index);
+  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+    const std::uint32_t bucket = flow_.layout.segments[parameter.segments.first + i].bucket;
+    if (--running_[bucket].unmeasured == 0) post(bucket, Phase::apply);
+  }
+}
+
+void Update::measure_body(void* self, std::uint64_t bucket, std::uint32_t part) noexcept {
+  static_cast<Update*>(self)->measure_part(static_cast<std::uint32_t>(bucket), part);
+}
+
+void Update::measure_done(void* self, std::uint64_t bucket) noexcept {
+  auto& stage = *static_cast<Update*>(self);
+  const std::lock_guard lock(stage.flow_.mutex);
+  stage.measured(static_cast<std::uint32_t>(bucket));
+  stage.flow_.finish_task();
+}
+
+void Update::apply_body(void* self, std::uint64_t bucket, std::uint32_t part) noexcept {
+  static_cast<Update*>(self)->apply_part(static_cast<std::uint32_t>(bucket), part);
+}
+
+void Update::apply_done(void* self, std::uint64_t bucket) noexcept {
   auto& stage = *static_cast<Update*>(self);
   const std::lock_guard lock(stage.flow_.mutex);
   stage.flow_.updates_running -= 1;

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Work over the whole state between steps: first load, re-reading a weight, digest, read-out.
+/// Work over the whole state between steps: first load, re-reading a weight, digest, read-out. What
+/// the host's cores do of it is in state_passes.cpp.
 /// Everything here blocks its caller and expects that no update is running.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <mutex>
 #include <span>
@@ -13,6 +15,13 @@
 #include "pipeline/resident.hpp"
 
 namespace outboard::pipeline {
+
+/// A copy of one stream of a parameter's state.
+struct StateRead {
+  std::size_t stream =
+      0;                 ///< among the parameter's own: 0 the master, then its rule's, its average
+  std::span<float> out;  ///< of the parameter's size
+};
 
 class WholeState {
  public:
@@ -31,17 +40,17 @@ class WholeState {
   WholeState& operator=(const WholeState&) = delete;
 
   /// Masters from `masters[i]` if not empty (the device weight follows), else from the device
-  /// weight; moments zero. Touches every page of the state once, on its node.
+  /// weight; averages as the masters, the rest as the rules begin. Touches every page of the state
+  /// once, on its node.
   /// @throws Error{invalid_argument} naming the first NaN or Inf.
   void load(std::unique_lock<std::mutex>& lock, std::span<const std::span<const float>> masters);
   /// Masters of one parameter from its device weight, behind `stream`.
   /// @throws Error{invalid_argument} naming the first NaN or Inf; nothing has changed then.
   void reread(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
-  /// Digest of masters, moments, step counts and the loss scale.
+  /// Digest of all streams, step counts and the loss scale.
   std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
-  /// Copies one parameter's three streams into spans of its size; empty spans are left out.
   void read(std::unique_lock<std::mutex>& lock, std::uint32_t parameter,
-            const std::array<std::span<float>, 3>& out);
+            std::span<const StateRead> reads);
 
  private:
   enum class Job : std::uint8_t { load, reread, digest };
@@ -54,9 +63,11 @@ class WholeState {
   void copy_weights_to_slots(plan::SegmentRange range);
   void load_host(std::unique_lock<std::mutex>& lock);
   void load_resident(std::unique_lock<std::mutex>& lock,
-                     std::vector<std::vector<std::uint16_t>>& halves);
-  void read_host(std::uint32_t parameter, const std::array<std::span<float>, 3>& out);
-  void queue_reads(std::uint32_t parameter, const std::array<std::span<float>, 3>& out);
+                     std::vector<std::vector<std::byte>>& weights);
+  void load_resident(const plan::Segment& segment, std::vector<std::vector<std::byte>>& weights);
+  [[nodiscard]] std::size_t stream_of(std::uint32_t parameter, const StateRead& read) const;
+  void read_host(std::uint32_t parameter, std::span<const StateRead> reads);
+  void queue_reads(std::uint32_t parameter, std::span<const StateRead> reads);
   /// Runs `work`, which queues copies on the up stream that use memory of its caller. If it fails,
   /// waits until nothing uses that memory.
   template <class Work>

@@ -13,18 +13,19 @@ std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
 /// Appends segments, closing a bucket whenever the next piece does not fit.
 class Cutter {
  public:
-  Cutter(ModelLayout& layout, std::uint64_t bucket_elems)
-      : layout_(layout),
-        capacity_(std::max(bucket_elems / kSegmentAlignElems * kSegmentAlignElems, kBorderElems)) {}
+  Cutter(ModelLayout& layout, std::uint64_t bucket_bytes)
+      : layout_(layout), bucket_bytes_(bucket_bytes) {}
 
-  void add(std::uint32_t parameter, std::uint64_t elems) {
+  void add(std::uint32_t parameter, const ParameterShape& shape) {
     const auto first = static_cast<std::uint32_t>(layout_.segments.size());
-    for (std::uint64_t done = 0; done < elems;) {
-      const std::uint64_t piece = piece_elems(elems - done);
+    if (open_ && shape.elems > 0 && layout_.buckets.back().dtype != shape.dtype) open_ = false;
+    for (std::uint64_t done = 0; done < shape.elems;) {
+      const std::uint64_t piece = piece_elems(shape.elems - done, shape.dtype);
       if (piece == 0) {
         open_ = false;
         continue;
       }
+      if (!open_) open(shape.dtype);
       append(parameter, done, piece);
       done += piece;
     }
@@ -34,19 +35,24 @@ class Cutter {
 
  private:
   /// How much of `remaining` goes into the open bucket; 0: the bucket has to be closed first.
-  [[nodiscard]] std::uint64_t piece_elems(std::uint64_t remaining) const {
+  [[nodiscard]] std::uint64_t piece_elems(std::uint64_t remaining, DType dtype) const {
+    const std::uint64_t fit = bucket_bytes_ / dtype_bytes(dtype);
+    const std::uint64_t capacity =
+        std::max(fit / kSegmentAlignElems * kSegmentAlignElems, kBorderElems);
     const std::uint64_t used = open_ ? layout_.buckets.back().padded_elems : 0;
-    const std::uint64_t room = capacity_ > used ? capacity_ - used : 0;
+    const std::uint64_t room = capacity > used ? capacity - used : 0;
     if (remaining <= room) return remaining;
     return room / kBorderElems * kBorderElems;
   }
 
+  void open(DType dtype) {
+    Bucket& bucket = layout_.buckets.emplace_back();
+    bucket.first_segment = static_cast<std::uint32_t>(layout_.segments.size());
+    bucket.dtype = dtype;
+    open_ = true;
+  }
+
   void append(std::uint32_t parameter, std::uint64_t first_element, std::uint64_t elems) {
-    if (!open_) {
-      layout_.buckets.push_back(
-          {static_cast<std::uint32_t>(layout_.segments.size()), 0, 0, 0, 0, 0});
-      open_ = true;
-    }
     Bucket& bucket = layout_.buckets.back();
     layout_.segments.push_back({parameter, static_cast<std::uint32_t>(layout_.buckets.size() - 1),
                                 first_element, elems, bucket.padded_elems});
@@ -56,7 +62,7 @@ class Cutter {
   }
 
   ModelLayout& layout_;
-  std::uint64_t capacity_;
+  std::uint64_t bucket_bytes_;
   bool open_ = false;
 };
 
@@ -79,17 +85,14 @@ void assign_nodes(ModelLayout& layout, std::span<const double> weights) {
 
 }  // namespace
 
-ModelLayout make_layout(std::span<const std::uint64_t> parameter_elems, std::uint64_t bucket_elems,
+ModelLayout make_layout(std::span<const ParameterShape> parameters, std::uint64_t bucket_bytes,
                         std::span<const double> node_weights) {
   ModelLayout layout;
-  Cutter cutter(layout, bucket_elems);
-  for (std::size_t i = 0; i < parameter_elems.size(); ++i) {
-    cutter.add(static_cast<std::uint32_t>(i), parameter_elems[i]);
+  Cutter cutter(layout, bucket_bytes);
+  for (std::size_t i = 0; i < parameters.size(); ++i) {
+    cutter.add(static_cast<std::uint32_t>(i), parameters[i]);
   }
   assign_nodes(layout, node_weights);
-  for (const Bucket& bucket : layout.buckets) {
-    layout.largest_bucket_elems = std::max(layout.largest_bucket_elems, bucket.padded_elems);
-  }
   return layout;
 }
 

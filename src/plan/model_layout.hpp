@@ -7,12 +7,21 @@
 #include <span>
 #include <vector>
 
+#include "outboard/types.hpp"
+
 namespace outboard::plan {
 
 /// Borders inside a parameter are multiples of this: one block of the norm's fixed tree.
 inline constexpr std::uint64_t kBorderElems = 4096;
-/// Each segment starts on a multiple of this in its bucket: one 64-byte line of FP16.
+/// Each segment starts on a multiple of this in its bucket: a 64-byte line of 16-bit elements, two
+/// of f32.
 inline constexpr std::uint64_t kSegmentAlignElems = 32;
+
+/// What the layout needs to know of one parameter.
+struct ParameterShape {
+  std::uint64_t elems = 0;
+  DType dtype = DType::f16;
+};
 
 /// A run of one parameter's elements inside one bucket.
 struct Segment {
@@ -23,7 +32,7 @@ struct Segment {
   std::uint64_t offset = 0;         ///< elements from the start of the bucket
 };
 
-/// What is updated and uploaded as one piece, on one node.
+/// What is updated and uploaded as one piece, on one node. All of one dtype.
 struct Bucket {
   std::uint32_t first_segment = 0;
   std::uint32_t segments = 0;
@@ -31,6 +40,12 @@ struct Bucket {
   std::uint64_t padded_elems = 0;  ///< what its slot and state take
   std::uint32_t node = 0;
   std::uint64_t node_offset = 0;  ///< padded elements of this node's earlier buckets
+  DType dtype = DType::f16;
+
+  /// Of its gradients, and of its weights: the size of its slot.
+  [[nodiscard]] std::size_t slot_bytes() const noexcept {
+    return static_cast<std::size_t>(padded_elems) * dtype_bytes(dtype);
+  }
 };
 
 struct SegmentRange {
@@ -39,18 +54,18 @@ struct SegmentRange {
 };
 
 struct ModelLayout {
-  std::vector<Segment> segments;           ///< in forward order
-  std::vector<Bucket> buckets;             ///< in forward order
-  std::vector<SegmentRange> parameters;    ///< segments of each parameter
-  std::vector<std::uint64_t> node_elems;   ///< padded elements on each node
-  std::uint64_t largest_bucket_elems = 0;  ///< padded
+  std::vector<Segment> segments;          ///< in forward order
+  std::vector<Bucket> buckets;            ///< in forward order
+  std::vector<SegmentRange> parameters;   ///< segments of each parameter
+  std::vector<std::uint64_t> node_elems;  ///< padded elements on each node
 };
 
-/// Small parameters share a bucket of at most `bucket_elems` elements, large ones are split at
-/// multiples of kBorderElems. Nodes are interleaved by weight: for every prefix of the buckets each
-/// node's share is within one bucket of its share of the weights.
-[[nodiscard]] ModelLayout make_layout(std::span<const std::uint64_t> parameter_elems,
-                                      std::uint64_t bucket_elems,
+/// Small parameters of one dtype in a row share a bucket of at most `bucket_bytes` of gradients,
+/// large ones are split at multiples of kBorderElems; a bucket has room for one such block at
+/// least. Nodes are interleaved by weight: for every prefix of the buckets each node's share is
+/// within one bucket of its share of the weights.
+[[nodiscard]] ModelLayout make_layout(std::span<const ParameterShape> parameters,
+                                      std::uint64_t bucket_bytes,
                                       std::span<const double> node_weights);
 
 }  // namespace outboard::plan

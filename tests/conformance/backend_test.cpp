@@ -73,7 +73,7 @@ TEST_P(BackendTest, RangesOutsideOneLiveAllocationAreRefused) {
   EXPECT_THROW(device_.copy_on_device(a + 1, b, 1000, s), Error);
   EXPECT_THROW(device_.copy_on_device(a, b + 1, 1000, s), Error);
   EXPECT_THROW(device_.copy_to_host(all, host.data(), s), Error);
-  EXPECT_THROW(device_.fill_half(s, a, 501, 0), Error);
+  EXPECT_THROW(device_.fill(s, {a, simd::Format::f16}, 501, 0), Error);
   EXPECT_THROW(device_.fill_zero(s, a, 1001), Error);
   device_.release(b);
   EXPECT_THROW(device_.check_range(b, 1), Error);
@@ -85,9 +85,9 @@ TEST_P(BackendTest, NothingNeedsAnAddressForNoBytes) {
   device_.copy_to_host({}, nullptr, s);
   device_.copy_to_device(nullptr, {}, s);
   device_.copy_on_device(nullptr, nullptr, 0, s);
-  device_.fill_half(s, nullptr, 0, 7);
+  device_.fill(s, {nullptr, simd::Format::f16}, 0, 7);
   device_.fill_zero(s, nullptr, 0);
-  device_.half_to_float(s, nullptr, nullptr, 0);
+  device_.to_float(s, nullptr, {}, 0);
   EXPECT_NO_THROW(finish(s));
 }
 
@@ -106,7 +106,7 @@ TEST_P(BackendTest, AStreamRunsInTheOrderOfItsCalls) {
   auto* a = allocate<std::uint16_t>(64);
   auto* log = allocate<std::uint16_t>(64 * 100);
   for (std::uint16_t i = 0; i < 100; ++i) {
-    device_.fill_half(s, a, 64, i);
+    device_.fill(s, {a, simd::Format::f16}, 64, i);
     device_.copy_on_device(log + 64 * i, a, 128, s);
   }
   const auto got = download(log, 6400, s);
@@ -119,7 +119,7 @@ TEST_P(BackendTest, EventsOrderStreams) {
   auto* x = allocate<std::uint16_t>(1000);
   std::vector<std::uint16_t> host(1000, 1);
   const Flag hold = gate(a);
-  device_.fill_half(a, x, 1000, 7);
+  device_.fill(a, {x, simd::Format::f16}, 1000, 7);
   const Event filled = mark(a);
   device_.wait_event(b, filled);
   device_.copy_to_host(std::as_writable_bytes(std::span(host)), x, b);
@@ -163,10 +163,10 @@ TEST_P(BackendTest, AWaitStillHoldsWhenALaterRecordCompletesFirst) {
   const NativeStream waiter = stream("waiter");
   auto* x = allocate<std::uint16_t>(64);
   auto* y = allocate<std::uint16_t>(64);
-  device_.fill_half(fast, x, 64, 1);
+  device_.fill(fast, {x, simd::Format::f16}, 64, 1);
   finish(fast);
   const Flag hold = gate(slow);
-  device_.fill_half(slow, x, 64, 2);
+  device_.fill(slow, {x, simd::Format::f16}, 64, 2);
   const Event event = mark(slow);
   device_.wait_event(waiter, event);
   device_.copy_on_device(y, x, 128, waiter);
@@ -222,7 +222,7 @@ TEST_P(BackendTest, DestroyingAStreamWaitsForItsWork) {
   std::vector<std::uint16_t> host(4096);
   for (std::uint16_t round = 1; round <= 10; ++round) {
     const NativeStream s = device_.create_stream("short-lived");
-    for (int i = 0; i < 20; ++i) device_.fill_half(s, x, 4096, round);
+    for (int i = 0; i < 20; ++i) device_.fill(s, {x, simd::Format::f16}, 4096, round);
     device_.copy_to_host(std::as_writable_bytes(std::span(host)), x, s);
     device_.destroy_stream(s);
     EXPECT_EQ(host, std::vector<std::uint16_t>(4096, round));
@@ -270,7 +270,7 @@ TEST_P(BackendTest, RandomProgramsGiveWhatTheirOrderPromises) {
   std::vector<std::uint16_t> model(kBuffers, 0);
   for (std::size_t i = 0; i < kBuffers; ++i) {
     buffers.push_back(allocate<std::uint16_t>(kElems));
-    device_.fill_half(streams[0], buffers[i], kElems, 0);
+    device_.fill(streams[0], {buffers[i], simd::Format::f16}, kElems, 0);
     touched.push_back(mark(streams[0]));
   }
   std::vector<std::vector<std::uint16_t>> read(200);
@@ -285,7 +285,7 @@ TEST_P(BackendTest, RandomProgramsGiveWhatTheirOrderPromises) {
     host.resize(kElems);
     device_.copy_to_host(std::as_writable_bytes(std::span(host)), buffers[from], s);
     device_.copy_on_device(buffers[to], buffers[from], kElems * 2, s);
-    device_.fill_half(s, buffers[from], kElems, value);
+    device_.fill(s, {buffers[from], simd::Format::f16}, kElems, value);
     device_.record(touched[from], s);
     device_.record(touched[to], s);
     expected.push_back(model[from]);
@@ -338,7 +338,7 @@ TEST_P(BackendTest, NotifyComesOnceAfterTheEventAndNeverInsideTheCall) {
   Notes notes(device_.waiter());
   notes.watched = &host;
   const Flag hold = gate(s);
-  device_.fill_half(s, x, 256, 9);
+  device_.fill(s, {x, simd::Format::f16}, 256, 9);
   device_.copy_to_host(std::as_writable_bytes(std::span(host)), x, s);
   const Event done = mark(s);
   inside_notify = true;

@@ -67,10 +67,12 @@ const Trajectory& reference() {
 }
 
 plan::ModelLayout layout_of(const TinyOptions& options) {
-  std::vector<std::uint64_t> elems;
-  for (const TinyParameter& parameter : options.parameters) elems.push_back(parameter.elems);
+  std::vector<plan::ParameterShape> shapes;
+  for (const TinyParameter& parameter : options.parameters) {
+    shapes.push_back({parameter.elems, parameter.dtype});
+  }
   const std::array<double, 1> one_node = {1.0};
-  return plan::make_layout(elems, options.config.bucket_bytes / 2, one_node);
+  return plan::make_layout(shapes, options.config.bucket_bytes, one_node);
 }
 
 TEST(Bounce, TheModelHasTheBucketsItIsMadeFor) {

@@ -112,8 +112,7 @@ class Network {
 
 /// A value as a parameter of this type holds it.
 float rounded(DType dtype, double value) {
-  const auto single = static_cast<float>(value);
-  return dtype == DType::f16 ? half_to_float(half_from_float(single)) : single;
+  return rounded_to(static_cast<float>(value), dtype);
 }
 
 /// AdamW on floats in the order of docs/numerics.md, one element after the other: what the engine
@@ -220,7 +219,7 @@ std::vector<double> engine_losses(const Flavour& flavour, const Precision& preci
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
     std::vector<Values> weights;
-    for (const ParameterId id : ids) weights.push_back(to_floats(trainer.weight_bits(id)));
+    for (const ParameterId id : ids) weights.push_back(trainer.weights(id));
     const Network::Result result = Network::run(weights);
     losses.push_back(result.loss);
     const std::vector<Values> scaled = rounded_gradients(result, precision);

@@ -60,7 +60,7 @@ PlainAdamW::Gradients plain_gradients(
     }
     for (const InjectedHalf& bad : options.injected) {
       if (bad.step != step || bad.parameter != i) continue;
-      (*out.back())[bad.element] = static_cast<double>(half_to_float(bad.bits));
+      (*out.back())[bad.element] = static_cast<double>(float_of_bits(bad.bits, DType::f16));
     }
   }
   return out;

@@ -41,7 +41,13 @@ inline std::vector<Precision> all_precisions() {
            .loss_scale = 1024.0,
            .lost_step = 1e-4,
            .bits_after_100_steps = 0x3BEC,  // 0.990234375
-           .loss_tolerance = 1e-5}};
+           .loss_tolerance = 1e-5},
+          {.name = "bf16",
+           .dtype = DType::bf16,
+           .loss_scale = 1.0,
+           .lost_step = 6e-4,
+           .bits_after_100_steps = 0x3F71,  // 0.94140625
+           .loss_tolerance = 1e-4}};  // a weight rounded the other way moves by 8 times as much
 }
 
 }  // namespace outboard::testing

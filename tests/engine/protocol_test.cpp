@@ -305,15 +305,12 @@ TEST_P(BrokenTrainer, UsesAStreamThatIsNotThere) {
   expect_sound(0);
 }
 
-TEST_P(BrokenTrainer, AsksForAnotherDtype) {
-  for (const auto& [dtype, name] :
-       std::vector<std::pair<DType, std::string>>{{DType::bf16, "bf16"}, {DType::f32, "f32"}}) {
-    ParameterSpec bad = spec("other_dtype");
-    bad.data = t().make({1.0F, 2.0F, 3.0F, 4.0F});
-    bad.dtype = dtype;
-    expect_error(ErrorCode::unsupported, {"other_dtype", name, "f16"},
-                 [&] { engine().add_parameter(bad); });
-  }
+TEST_P(BrokenTrainer, AsksForADtypeThatIsNone) {
+  ParameterSpec bad = spec("other_dtype");
+  bad.data = t().make({1.0F, 2.0F, 3.0F, 4.0F});
+  bad.dtype = static_cast<DType>(3);
+  expect_error(ErrorCode::unsupported, {"other_dtype", "dtype 3", "DType::f16"},
+               [&] { engine().add_parameter(bad); });
   engine().commit();
   expect_sound(0);
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/allocation_counter.hpp"
+#include "engine/every_rule.hpp"
 #include "engine/measured_models.hpp"
 
 namespace outboard::testing {
@@ -111,6 +112,30 @@ TEST_P(Resources, AStepAllocatesNothing) {
     EXPECT_EQ(counted, 0u) << "gradient ring " << ring << ", first:\n" << first_allocation();
     EXPECT_EQ(trainer.engine().stats().steps_skipped, 2u);
   }
+}
+
+/// Every rule and dtype at once, one of them in two phases.
+TEST_P(Resources, AStepOfEveryRuleAllocatesNothing) {
+  if (!allocations_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
+  TinyOptions options = mixed_model(GetParam());
+  options.rules.clear();
+  for (const NamedRule& rule : every_rule()) options.rules.push_back(rule.group);
+  options.rules.back().options = random_with_average();
+  const std::vector<TinyParameter> once = options.parameters;
+  options.parameters.insert(options.parameters.end(), once.begin(), once.end());
+  for (std::uint32_t i = 0; i < options.parameters.size(); ++i) {
+    options.parameters[i].group = i % static_cast<std::uint32_t>(options.rules.size());
+    options.parameters[i].dtype = kEveryDType[i % 3];
+  }
+  TinyTrainer trainer(options);
+  trainer.start();
+  warm_up(trainer);
+  start_counting();
+  for (int i = 0; i < 6; ++i) trainer.step();
+  trainer.engine().set_group(trainer.group(0), AdamW{.lr = 1e-4});
+  trainer.engine().synchronize();
+  const std::uint64_t counted = stop_counting();
+  EXPECT_EQ(counted, 0u) << "first:\n" << first_allocation();
 }
 
 /// Sums that got fewer micro-batches than announced: step() takes the norm of each.

@@ -57,10 +57,10 @@ struct StepBound {
 };
 
 inline plan::ModelLayout layout_of(const StepCost& cost) {
-  std::vector<std::uint64_t> elems;
-  for (const LayerCost& layer : cost.layers) elems.push_back(layer.elems);
+  std::vector<plan::ParameterShape> shapes;
+  for (const LayerCost& layer : cost.layers) shapes.push_back({layer.elems, DType::f16});
   const std::vector<double> weights(cost.update_ns_per_elem.size(), 1.0);
-  return plan::make_layout(elems, cost.bucket_elems, weights);
+  return plan::make_layout(shapes, cost.bucket_elems * 2, weights);
 }
 
 inline std::vector<BucketCost> bucket_costs(const StepCost& cost, const plan::ModelLayout& layout) {

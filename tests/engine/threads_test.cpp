@@ -133,9 +133,9 @@ std::uint64_t lone_digest(TinyOptions options, std::uint64_t steps) {
 TEST(Threads, SeveralProducersFillOneBucket) {
   constexpr std::uint32_t kParameters = 16;  // 16 x 200 elements: one bucket
   const TinyOptions options = small_options(kParameters, 200);
-  const std::vector<std::uint64_t> elems(kParameters, 200);
+  const std::vector<plan::ParameterShape> shapes(kParameters, {200, DType::f16});
   const std::array<double, 1> one_node = {1.0};
-  ASSERT_EQ(plan::make_layout(elems, options.config.bucket_bytes / 2, one_node).buckets.size(), 1u);
+  ASSERT_EQ(plan::make_layout(shapes, options.config.bucket_bytes, one_node).buckets.size(), 1u);
   TinyTrainer trainer(options);
   trainer.start();
   {

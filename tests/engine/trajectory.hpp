@@ -21,7 +21,7 @@ inline void add_parameters(TinyOptions& options, std::span<const std::uint64_t> 
     TinyParameter parameter;
     parameter.name = "w" + std::to_string(options.parameters.size());
     parameter.elems = elems;
-    parameter.group = static_cast<std::uint32_t>(options.parameters.size() % options.groups.size());
+    parameter.group = static_cast<std::uint32_t>(options.parameters.size() % options.group_count());
     options.parameters.push_back(std::move(parameter));
   }
 }

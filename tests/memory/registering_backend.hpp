@@ -68,14 +68,17 @@ class RegisteringBackend final : public device::Backend {
   void copy_to_host(std::span<std::byte>, const void*, NativeStream) override { refuse(); }
   void copy_to_device(void*, std::span<const std::byte>, NativeStream) override { refuse(); }
   void copy_on_device(void*, const void*, std::size_t, NativeStream) override { refuse(); }
-  void reduce_gradient(NativeStream, const void*, std::uint64_t, void*) override { refuse(); }
-  void reduce_sums(NativeStream, const void*, std::uint64_t, void*) override { refuse(); }
+  void reduce_gradient(NativeStream, simd::ConstElements, std::uint64_t, void*) override {
+    refuse();
+  }
   void accumulate(NativeStream, const device::DeviceAccumulate&) override { refuse(); }
-  void adamw(NativeStream, const device::DeviceAdamW&) override { refuse(); }
+  void update(NativeStream, const device::DeviceUpdate&) override { refuse(); }
+  void lamb_moments(NativeStream, const device::DeviceLambMoments&) override { refuse(); }
+  void lamb_trust(NativeStream, const device::DeviceLambTrust&) override { refuse(); }
   void digest(NativeStream, const device::DeviceDigest&) override { refuse(); }
-  void fill_half(NativeStream, void*, std::uint64_t, std::uint16_t) override { refuse(); }
+  void fill(NativeStream, simd::Elements, std::uint64_t, std::uint32_t) override { refuse(); }
   void fill_zero(NativeStream, void*, std::size_t) override { refuse(); }
-  void half_to_float(NativeStream, void*, const void*, std::uint64_t) override { refuse(); }
+  void to_float(NativeStream, void*, simd::ConstElements, std::uint64_t) override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {

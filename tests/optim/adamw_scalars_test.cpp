@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The scalars of an update against their formulas in a wider type.
-#include "optim/adamw_scalars.hpp"
+#include "optim/rule_scalars.hpp"
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST(AdamWScalars, AreWithinOneUlpOfTheirFormulas) {
       const long double steps = static_cast<long double>(t);
       const long double lr = s.lr, beta1 = s.beta1, beta2 = s.beta2, decay = s.weight_decay;
       const long double smallest = FLT_MIN;
-      const simd::AdamWScalars got = adamw_scalars(s, t, 0x1p-16);
+      const simd::AdamWScalars got = scalars(s, t, 0x1p-16);
       expect_one_ulp(got.beta1, beta1, "beta1");
       expect_one_ulp(got.one_minus_beta1, 1.0L - beta1, "one_minus_beta1");
       expect_one_ulp(got.beta2, beta2, "beta2");
@@ -79,14 +79,14 @@ TEST(AdamWScalars, AreWithinOneUlpOfTheirFormulas) {
 
 TEST(AdamWScalars, TheCoefficientIsRoundedOnce) {
   for (const double coeff : {1.0, 1.0 / 3.0, 0.2 / 1024.0, 0x1p-100, 1.0 + 0x1p-30}) {
-    EXPECT_EQ(adamw_scalars({}, 1, coeff).coeff, static_cast<float>(coeff));
+    EXPECT_EQ(scalars(AdamW{}, 1, coeff).coeff, static_cast<float>(coeff));
   }
 }
 
 /// A counter in 16 bits stops at 256 (bfloat16) or 2048 (half), one in a float at 2^24.
 TEST(AdamWScalars, TheStepCountIsNotRounded) {
   const auto bias2 = [](const AdamW& s, std::uint64_t t) {
-    const auto inv = static_cast<double>(adamw_scalars(s, t, 1.0).inv_sqrt_bias2);
+    const auto inv = static_cast<double>(scalars(s, t, 1.0).inv_sqrt_bias2);
     return 1.0 / (inv * inv);
   };
   EXPECT_NEAR(bias2({}, 300), 0.2592930, 1e-7);  // 0.2259572: stuck at 256
@@ -102,9 +102,9 @@ TEST(AdamWScalars, TheStepCountIsNotRounded) {
 
 TEST(AdamWScalars, AskingAgainAdvancesNothing) {
   for (const std::uint64_t t : {std::uint64_t{1}, std::uint64_t{5}, kPast24Bits}) {
-    const simd::AdamWScalars first = adamw_scalars({}, t, 1.0);
-    (void)adamw_scalars({.beta2 = 0.5}, t + 7, 1.0);
-    const simd::AdamWScalars again = adamw_scalars({}, t, 1.0);
+    const simd::AdamWScalars first = scalars(AdamW{}, t, 1.0);
+    (void)scalars(AdamW{.beta2 = 0.5}, t + 7, 1.0);
+    const simd::AdamWScalars again = scalars(AdamW{}, t, 1.0);
     EXPECT_EQ(first.step_size, again.step_size);
     EXPECT_EQ(first.inv_sqrt_bias2, again.inv_sqrt_bias2);
   }

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "optim/adamw_scalars.hpp"
+#include "optim/rule_scalars.hpp"
 #include "outboard/half.hpp"
-#include "simd/adamw.hpp"
+#include "simd/update.hpp"
 #include "support/tiny_trainer.hpp"
 
 namespace outboard::optim {
@@ -24,21 +24,20 @@ struct State {
 };
 
 /// Elements [first, last) of `state`, in a call of their own with scalars of their own.
-void update(State& state, std::span<const std::uint16_t> gradient, std::size_t first,
-            std::size_t last, const simd::AdamWScalars& scalars) {
+void update_part(State& state, std::span<const std::uint16_t> gradient, std::size_t first,
+                 std::size_t last, const simd::AdamWScalars& scalars) {
   const auto part = [&](auto& values) { return std::span(values).subspan(first, last - first); };
-  simd::AdamWShard shard;
-  shard.grad_fp16 = gradient.subspan(first, last - first);
+  simd::UpdateShard shard;
+  shard.grad = {gradient.data() + first, simd::Format::f16};
+  shard.weight = {state.weight.data() + first, simd::Format::f16};
   shard.param = part(state.p);
-  shard.exp_avg = part(state.m);
-  shard.exp_avg_sq = part(state.v);
-  shard.weight_fp16 = part(state.weight);
-  simd::adamw_step(shard, scalars);
+  shard.state = {part(state.m), part(state.v)};
+  (void)simd::update(shard, scalars);
 }
 
 void update_all(State& state, float gradient, const AdamW& settings, std::uint64_t step) {
   const std::vector<std::uint16_t> bits(state.p.size(), half_from_float(gradient));
-  update(state, bits, 0, bits.size(), adamw_scalars(settings, step, 1.0));
+  update_part(state, bits, 0, bits.size(), scalars(settings, step, 1.0));
 }
 
 State in_parts(std::size_t parts, std::span<const std::uint64_t> steps) {
@@ -51,8 +50,8 @@ State in_parts(std::size_t parts, std::span<const std::uint64_t> steps) {
       gradient[e] = half_from_float(testing::mixed_unit(step, 0, e));
     }
     for (std::size_t i = 0; i < parts; ++i) {
-      update(state, gradient, kElems * i / parts, kElems * (i + 1) / parts,
-             adamw_scalars(settings, step, 0.5));
+      update_part(state, gradient, kElems * i / parts, kElems * (i + 1) / parts,
+                  scalars(settings, step, 0.5));
     }
   }
   return state;

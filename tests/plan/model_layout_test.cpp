@@ -13,23 +13,25 @@
 namespace outboard::plan {
 namespace {
 
-std::vector<std::uint64_t> random_sizes(std::mt19937_64& random) {
-  std::vector<std::uint64_t> sizes(1 + random() % 40);
-  for (std::uint64_t& size : sizes) {
-    size = random() % 3 == 0 ? random() % 200000 : random() % 3000;
+std::vector<ParameterShape> random_shapes(std::mt19937_64& random) {
+  constexpr DType kDTypes[] = {DType::f16, DType::bf16, DType::f32};
+  std::vector<ParameterShape> shapes(1 + random() % 40);
+  for (ParameterShape& shape : shapes) {
+    shape.elems = random() % 3 == 0 ? random() % 200000 : random() % 3000;
+    shape.dtype = kDTypes[random() % 5 % 3];
   }
-  return sizes;
+  return shapes;
 }
 
 TEST(ModelLayout, CoversEveryElementOnceWithBordersAtWholeBlocks) {
   for (std::uint64_t seed = 0; seed < 200; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
-    const auto sizes = random_sizes(random);
-    const std::uint64_t bucket_elems = 4096 + random() % 60000;
-    const ModelLayout layout = make_layout(sizes, bucket_elems, std::vector<double>{1.0});
-    ASSERT_EQ(layout.parameters.size(), sizes.size());
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
+    const auto shapes = random_shapes(random);
+    const std::uint64_t bucket_bytes = 8192 + random() % 120000;
+    const ModelLayout layout = make_layout(shapes, bucket_bytes, std::vector<double>{1.0});
+    ASSERT_EQ(layout.parameters.size(), shapes.size());
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
       std::uint64_t next = 0;
       for (std::uint32_t k = 0; k < layout.parameters[i].count; ++k) {
         const Segment& segment = layout.segments[layout.parameters[i].first + k];
@@ -37,13 +39,15 @@ TEST(ModelLayout, CoversEveryElementOnceWithBordersAtWholeBlocks) {
         EXPECT_EQ(segment.first_element, next);
         EXPECT_EQ(segment.first_element % kBorderElems, 0U);
         EXPECT_EQ(segment.offset % kSegmentAlignElems, 0U);
+        EXPECT_EQ(layout.buckets[segment.bucket].dtype, shapes[i].dtype);
         next += segment.elems;
       }
-      EXPECT_EQ(next, sizes[i]);
+      EXPECT_EQ(next, shapes[i].elems);
     }
     for (const Bucket& bucket : layout.buckets) {
       EXPECT_GE(bucket.segments, 1U);
-      EXPECT_LE(bucket.padded_elems, std::max(bucket_elems, kBorderElems));
+      EXPECT_LE(bucket.slot_bytes(),
+                std::max(bucket_bytes, kBorderElems * dtype_bytes(bucket.dtype)));
     }
   }
 }
@@ -51,8 +55,8 @@ TEST(ModelLayout, CoversEveryElementOnceWithBordersAtWholeBlocks) {
 TEST(ModelLayout, EveryPrefixGivesEachNodeItsShareWithinOneBucket) {
   const std::vector<std::vector<double>> machines = {{1, 1}, {2, 1}, {3, 5}, {1, 1, 1, 1}};
   for (const auto& weights : machines) {
-    const std::vector<std::uint64_t> sizes(64, 8192);  // one bucket each
-    const ModelLayout layout = make_layout(sizes, 8192, weights);
+    const std::vector<ParameterShape> shapes(64, {8192, DType::f16});  // one bucket each
+    const ModelLayout layout = make_layout(shapes, 16384, weights);
     double total = 0.0;
     for (const double weight : weights) total += weight;
     std::vector<double> done(weights.size(), 0.0);
@@ -67,10 +71,34 @@ TEST(ModelLayout, EveryPrefixGivesEachNodeItsShareWithinOneBucket) {
 }
 
 TEST(ModelLayout, EmptyParametersHaveNoSegment) {
-  const ModelLayout layout =
-      make_layout(std::vector<std::uint64_t>{8, 0, 24}, 4096, std::vector<double>{1.0});
+  // The empty one is of another dtype, and still parts nothing.
+  const std::vector<ParameterShape> shapes = {{8, DType::f16}, {0, DType::f32}, {24, DType::f16}};
+  const ModelLayout layout = make_layout(shapes, 8192, std::vector<double>{1.0});
   EXPECT_EQ(layout.parameters[1].count, 0U);
   EXPECT_EQ(layout.buckets.size(), 1U);
+}
+
+TEST(ModelLayout, ABucketHoldsOneDType) {
+  const std::vector<ParameterShape> shapes = {{100, DType::f16},  {100, DType::bf16},
+                                              {100, DType::bf16}, {100, DType::f32},
+                                              {100, DType::f16},  {100, DType::f16}};
+  const ModelLayout layout = make_layout(shapes, 8192, std::vector<double>{1.0});
+  ASSERT_EQ(layout.buckets.size(), 4U);
+  const DType expected[] = {DType::f16, DType::bf16, DType::f32, DType::f16};
+  const std::uint32_t segments[] = {1, 2, 1, 2};
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    EXPECT_EQ(layout.buckets[i].dtype, expected[i]) << i;
+    EXPECT_EQ(layout.buckets[i].segments, segments[i]) << i;
+  }
+  EXPECT_EQ(layout.buckets[2].slot_bytes(), 512U);  // 100 elements padded to 128, of 4 bytes
+}
+
+TEST(ModelLayout, ABucketSizeIsInBytes) {
+  const std::vector<ParameterShape> shapes = {{65536, DType::f32}};
+  const ModelLayout layout = make_layout(shapes, 65536, std::vector<double>{1.0});
+  EXPECT_EQ(layout.buckets.size(), 4U);
+  // Less than one block: a bucket still has room for one.
+  EXPECT_EQ(make_layout(shapes, 8192, std::vector<double>{1.0}).buckets.size(), 16U);
 }
 
 }  // namespace

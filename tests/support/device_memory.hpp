@@ -2,8 +2,10 @@
 /// Reads and writes of a software GPU's memory, as a trainer does them: copies through a stream.
 #pragma once
 
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <optional>
 #include <span>
 #include <utility>
@@ -44,6 +46,41 @@ inline std::vector<float> to_floats(std::span<const std::uint16_t> halves) {
   values.reserve(halves.size());
   for (const std::uint16_t half : halves) values.push_back(half_to_float(half));
   return values;
+}
+
+// --- elements of any dtype, by their bits
+// ---------------------------------------------------------
+
+inline float float_of_bits(std::uint32_t bits, DType dtype) {
+  if (dtype == DType::f32) return std::bit_cast<float>(bits);
+  const auto half = static_cast<std::uint16_t>(bits);
+  return dtype == DType::f16 ? half_to_float(half) : bf16_to_float(half);
+}
+/// To nearest.
+inline std::uint32_t bits_of_float(float value, DType dtype) {
+  if (dtype == DType::f32) return std::bit_cast<std::uint32_t>(value);
+  return dtype == DType::f16 ? half_from_float(value) : bf16_from_float(value);
+}
+/// `value` after a detour through the dtype.
+inline float rounded_to(float value, DType dtype) {
+  return float_of_bits(bits_of_float(value, dtype), dtype);
+}
+
+inline std::uint32_t load_bits(std::span<const std::byte> elements, std::size_t i, DType dtype) {
+  std::uint32_t bits = 0;  // little endian
+  std::memcpy(&bits, elements.data() + i * dtype_bytes(dtype), dtype_bytes(dtype));
+  return bits;
+}
+inline void store_bits(std::span<std::byte> elements, std::size_t i, std::uint32_t bits,
+                       DType dtype) {
+  std::memcpy(elements.data() + i * dtype_bytes(dtype), &bits, dtype_bytes(dtype));
+}
+inline std::vector<std::byte> to_elements(std::span<const float> values, DType dtype) {
+  std::vector<std::byte> out(values.size() * dtype_bytes(dtype));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    store_bits(out, i, bits_of_float(values[i], dtype), dtype);
+  }
+  return out;
 }
 
 /// Owns device memory. Move-only. The caller makes sure that no queued work uses it at the end.

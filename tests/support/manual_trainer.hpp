@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -35,30 +36,33 @@ class ManualTrainer {
   ManualTrainer(const ManualTrainer&) = delete;
   ManualTrainer& operator=(const ManualTrainer&) = delete;
 
-  /// Device memory with these values in FP16, owned by this trainer.
-  void* make(const std::vector<float>& values) {
-    buffers_.emplace_back(gpu, values.size() * 2);
-    upload<std::uint16_t>(gpu, buffers_.back().get(), to_halves(values), stream);
+  /// Device memory with these values in the dtype, owned by this trainer.
+  void* make(const std::vector<float>& values) { return make(values, dtype); }
+  void* make(const std::vector<float>& values, DType own) {
+    buffers_.emplace_back(gpu, values.size() * dtype_bytes(own));
+    upload<std::byte>(gpu, buffers_.back().get(), to_elements(values, own), stream);
     return buffers_.back().get();
   }
   ParameterId add(const std::string& name, const std::vector<float>& initial, GroupId group,
-                  std::span<const float> master = {}) {
+                  std::span<const float> master = {}, std::optional<DType> own = {}) {
     ParameterSpec spec;
     spec.name = name;
-    spec.dtype = dtype;
+    spec.dtype = own.value_or(dtype);
     spec.elems = initial.size();
-    spec.data = make(initial);
+    spec.data = make(initial, spec.dtype);
     spec.group = group;
     spec.master = master;
     const ParameterId id = engine->add_parameter(spec);
-    parameters_[id] = {spec.data, initial.size()};
+    parameters_[id] = {spec.data, initial.size(), spec.dtype};
     return id;
   }
   [[nodiscard]] void* weight(ParameterId id) const { return parameters_.at(id).data; }
 
   /// Uploads a gradient to a buffer of its own and hands it in.
   void give(ParameterId id, const std::vector<float>& gradient) {
-    engine->gradient_ready(id, make(gradient), stream);
+    const auto known = parameters_.find(id);  // a test may register parameters of its own
+    const DType own = known == parameters_.end() ? dtype : known->second.dtype;
+    engine->gradient_ready(id, make(gradient, own), stream);
   }
   void wait_all() {
     for (const auto& [id, parameter] : parameters_) engine->wait(id, stream);
@@ -69,15 +73,32 @@ class ManualTrainer {
     return engine->step();
   }
 
+  /// In words of 16 bits (two for each f32 element).
   std::vector<std::uint16_t> weight_bits(ParameterId id) {
     engine->wait(id, stream);
-    return download<std::uint16_t>(gpu, weight(id), parameters_.at(id).elems, stream);
+    const Parameter& parameter = parameters_.at(id);
+    return download<std::uint16_t>(gpu, parameter.data,
+                                   parameter.elems * dtype_bytes(parameter.dtype) / 2, stream);
+  }
+  std::vector<float> weights(ParameterId id) {
+    const std::vector<std::uint16_t> words = weight_bits(id);
+    const Parameter& parameter = parameters_.at(id);
+    std::vector<float> values(parameter.elems);
+    for (std::size_t e = 0; e < values.size(); ++e) {
+      const auto bits = load_bits(std::as_bytes(std::span(words)), e, parameter.dtype);
+      values[e] = float_of_bits(bits, parameter.dtype);
+    }
+    return values;
   }
   State state(ParameterId id) {
-    const std::size_t elems = parameters_.at(id).elems;
-    State out{
-        std::vector<float>(elems), std::vector<float>(elems), std::vector<float>(elems), 0, {}};
-    engine->read_state(id, {.master = out.p, .exp_avg = out.m, .exp_avg_sq = out.v});
+    State out;
+    std::vector<float>* next = &out.p;
+    for (const std::string_view name : engine->state_streams(id)) {
+      std::vector<float>& values = name == "ema" ? out.ema : *next;
+      values.resize(parameters_.at(id).elems);
+      engine->read_state(id, name, values);
+      next = next == &out.p ? &out.m : &out.v;
+    }
     out.t = engine->step_count(id);
     out.weight = weight_bits(id);
     return out;
@@ -91,6 +112,7 @@ class ManualTrainer {
   struct Parameter {
     void* data = nullptr;
     std::size_t elems = 0;
+    DType dtype = DType::f16;
   };
   std::vector<DeviceBuffer> buffers_;
   std::map<ParameterId, Parameter> parameters_;

@@ -53,6 +53,13 @@ struct TinyParameter {
   std::uint32_t group = 0;       ///< index into TinyOptions::groups
   std::vector<float> initial{};  ///< empty: a pattern of (parameter, element)
   bool give_master = false;      ///< hand `initial` to the engine as FP32 masters too
+  DType dtype = DType::f16;
+};
+
+/// A group of any rule.
+struct TinyRule {
+  Rule rule;
+  GroupOptions options{};
 };
 
 /// Writes `bits` over one gradient element.
@@ -60,19 +67,23 @@ struct InjectedHalf {
   std::uint64_t step = 0;
   std::uint32_t parameter = 0;
   std::uint64_t element = 0;
-  std::uint16_t bits = 0x7C00;  ///< +Inf
+  std::uint32_t bits = 0x7C00;  ///< of the parameter's dtype; +Inf in f16
 };
 
 struct TinyOptions {
   sim::Options device;
   Config config;
   std::vector<AdamW> groups = {AdamW{}};
+  std::vector<TinyRule> rules{};  ///< not empty: the groups, in place of `groups`
   std::vector<TinyParameter> parameters;
   /// Before loss scale; times accumulation is the gradient function's own business.
   std::function<float(const GradientPoint&)> gradient = default_gradient;
   /// Whether a parameter gets a gradient in a step. Empty: always.
   std::function<bool(std::uint64_t step, std::uint32_t parameter)> has_gradient;
   std::vector<InjectedHalf> injected;
+  [[nodiscard]] std::size_t group_count() const {
+    return rules.empty() ? groups.size() : rules.size();
+  }
   sim::Duration forward{0};   ///< of one parameter
   sim::Duration backward{0};  ///< of one parameter
   /// Override the two above, one entry per parameter.
@@ -128,7 +139,12 @@ class TinyTrainer {
     engine_.emplace(gpu_.device(), options_.config);
     groups_.clear();
     ids_.clear();
-    for (const AdamW& group : options_.groups) groups_.push_back(engine().add_group(group));
+    for (const TinyRule& group : options_.rules) {
+      groups_.push_back(engine().add_group(group.rule, group.options));
+    }
+    if (groups_.empty()) {
+      for (const AdamW& group : options_.groups) groups_.push_back(engine().add_group(group));
+    }
     for (std::size_t i = 0; i < options_.parameters.size(); ++i) {
       ids_.push_back(engine().add_parameter(spec(static_cast<std::uint32_t>(i))));
     }
@@ -196,23 +212,28 @@ class TinyTrainer {
     return out;
   }
 
-  /// The weight's bits after its last refresh.
+  /// The weight's bits after its last refresh, in words of 16 bits (two for each f32 element).
   std::vector<std::uint16_t> weight_bits(std::uint32_t i) {
     engine().wait(ids_.at(i), reader_);
-    return download<std::uint16_t>(gpu_, weight(i), options_.parameters[i].elems, reader_);
+    return download<std::uint16_t>(gpu_, weight(i), weight_bytes(i) / 2, reader_);
   }
   struct State {
-    std::vector<float> p, m, v;
+    std::vector<float> p, m, v;  ///< the master, the rule's first and second stream
     std::uint64_t t = 0;
     std::vector<std::uint16_t> weight;
+    std::vector<float> ema{};
     bool operator==(const State&) const = default;
   };
   /// Everything about one parameter, the device's weight included.
   State state(std::uint32_t i) {
-    const auto elems = static_cast<std::size_t>(options_.parameters.at(i).elems);
-    State out{
-        std::vector<float>(elems), std::vector<float>(elems), std::vector<float>(elems), 0, {}};
-    engine().read_state(ids_.at(i), {.master = out.p, .exp_avg = out.m, .exp_avg_sq = out.v});
+    State out;
+    std::vector<float>* next = &out.p;
+    for (const std::string_view stream : engine().state_streams(ids_.at(i))) {
+      std::vector<float>& values = stream == "ema" ? out.ema : *next;
+      values.resize(elems(i));
+      engine().read_state(ids_[i], stream, values);
+      next = next == &out.p ? &out.m : &out.v;
+    }
     out.t = engine().step_count(ids_[i]);
     out.weight = weight_bits(i);
     return out;
@@ -229,7 +250,7 @@ class TinyTrainer {
   [[nodiscard]] NativeStream writer() const { return writer_; }
   [[nodiscard]] std::uint64_t steps() const { return steps_; }
   [[nodiscard]] TinyOptions& options() { return options_; }
-  /// Initial values of a parameter, as floats (before their rounding to FP16).
+  /// Initial values of a parameter, as floats (before their rounding to its dtype).
   [[nodiscard]] std::vector<float> initial(std::uint32_t i) const {
     const TinyParameter& parameter = options_.parameters.at(i);
     if (!parameter.initial.empty()) return parameter.initial;
@@ -242,6 +263,7 @@ class TinyTrainer {
     const TinyParameter& parameter = options_.parameters.at(i);
     ParameterSpec out;
     out.name = parameter.name.empty() ? "p" + std::to_string(i) : parameter.name;
+    out.dtype = parameter.dtype;
     out.elems = parameter.elems;
     out.data = weight(i);
     out.group = groups_.at(parameter.group);
@@ -253,20 +275,20 @@ class TinyTrainer {
   static std::uint64_t pack(std::uint64_t step, std::uint32_t i) { return step << 32 | i; }
 
   void make_weight(std::uint32_t i) {
-    const auto elems = static_cast<std::size_t>(options_.parameters[i].elems);
-    weights_.emplace_back(gpu_, elems * 2);
-    const std::vector<std::uint16_t> bits = to_halves(initial(i));
-    if (bits.size() != elems) throw std::logic_error("TinyParameter::initial has another size");
-    upload<std::uint16_t>(gpu_, weight(i), bits, reader_);
+    const std::vector<float> values = initial(i);
+    if (values.size() != elems(i)) throw std::logic_error("TinyParameter::initial: another size");
+    weights_.emplace_back(gpu_, weight_bytes(i));
+    const auto elements = to_elements(values, dtype(i));
+    upload<std::byte>(gpu_, weight(i), elements, reader_);
   }
   void make_gradients() {
-    std::uint64_t largest = 0;
-    for (const TinyParameter& p : options_.parameters) largest = std::max(largest, p.elems);
+    std::size_t largest = 0;
+    for (std::uint32_t i = 0; i < count(); ++i) largest = std::max(largest, weight_bytes(i));
     if (options_.gradient_ring == 0) {
-      for (const TinyParameter& p : options_.parameters) gradients_.emplace_back(gpu_, p.elems * 2);
+      for (std::uint32_t i = 0; i < count(); ++i) gradients_.emplace_back(gpu_, weight_bytes(i));
     }
     for (std::uint32_t i = 0; i < options_.gradient_ring; ++i) {
-      gradients_.emplace_back(gpu_, largest * 2);
+      gradients_.emplace_back(gpu_, largest);
       ring_owner_.push_back(std::nullopt);
     }
     buffers_.assign(options_.parameters.size() * options_.max_steps, nullptr);
@@ -299,9 +321,10 @@ class TinyTrainer {
     const auto i = static_cast<std::uint32_t>(at);
     const std::uint64_t step = at >> 32;
     double sum = 0.0;
-    if (options_.parameters[i].elems > 0) {
-      for (const std::uint16_t half : view.as<const std::uint16_t>(weight(i), elems(i))) {
-        sum += static_cast<double>(half_to_float(half));
+    if (elems(i) > 0) {
+      const auto weights = view.as<const std::byte>(weight(i), weight_bytes(i));
+      for (std::size_t e = 0; e < elems(i); ++e) {
+        sum += static_cast<double>(float_of_bits(load_bits(weights, e, dtype(i)), dtype(i)));
       }
     }
     losses_[step * count() + i] = sum;
@@ -310,21 +333,27 @@ class TinyTrainer {
     const auto i = static_cast<std::uint32_t>(at);
     const std::uint64_t step = at >> 32;
     if (elems(i) == 0) return;
-    const auto weights = view.as<const std::uint16_t>(weight(i), elems(i));
-    const auto gradient = view.as<std::uint16_t>(buffers_[step * count() + i], elems(i));
+    const auto weights = view.as<const std::byte>(weight(i), weight_bytes(i));
+    const auto gradient = view.as<std::byte>(buffers_[step * count() + i], weight_bytes(i));
     const auto scale = static_cast<float>(scales_[step]);
-    for (std::size_t e = 0; e < gradient.size(); ++e) {
-      const GradientPoint point{step, i, e, half_to_float(weights[e])};
-      gradient[e] = half_from_float(options_.gradient(point) * scale);
+    for (std::size_t e = 0; e < elems(i); ++e) {
+      const float weight = float_of_bits(load_bits(weights, e, dtype(i)), dtype(i));
+      const float value = options_.gradient({step, i, e, weight}) * scale;
+      store_bits(gradient, e, bits_of_float(value, dtype(i)), dtype(i));
     }
     for (const InjectedHalf& bad : options_.injected) {
-      if (bad.step == step && bad.parameter == i) gradient[bad.element] = bad.bits;
+      if (bad.step != step || bad.parameter != i) continue;
+      store_bits(gradient, bad.element, bad.bits, dtype(i));
     }
   }
   // Kernels of an engine before may still run while start() makes the next one's ids.
   [[nodiscard]] std::size_t count() const { return options_.parameters.size(); }
   [[nodiscard]] std::size_t elems(std::uint32_t i) const {
     return static_cast<std::size_t>(options_.parameters[i].elems);
+  }
+  [[nodiscard]] DType dtype(std::uint32_t i) const { return options_.parameters[i].dtype; }
+  [[nodiscard]] std::size_t weight_bytes(std::uint32_t i) const {
+    return elems(i) * dtype_bytes(dtype(i));
   }
   [[nodiscard]] double sum_losses(std::uint64_t step) const {
     double sum = 0.0;

@@ -11,17 +11,20 @@
 #include "device/sim/operation.hpp"
 #include "outboard/error.hpp"
 #include "simd/accumulate.hpp"
-#include "simd/adamw.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
 #include "simd/reduce.hpp"
+#include "simd/rules/lamb_trust.hpp"
+#include "simd/update.hpp"
 
 namespace outboard::sim {
 namespace {
 
 using device::DeviceAccumulate;
-using device::DeviceAdamW;
 using device::DeviceDigest;
+using device::DeviceLambMoments;
+using device::DeviceLambTrust;
+using device::DeviceUpdate;
 using device::GradientScalars;
 
 /// Kernels run in the default floating-point environment, whatever the thread's is.
@@ -54,43 +57,82 @@ void add_to(std::span<std::uint64_t> counter, std::uint64_t value) {
   for (std::uint64_t& word : counter) std::atomic_ref<std::uint64_t>(word).fetch_add(value);
 }
 
+/// None for a null address, which says that there is no such memory.
+template <class T>
+std::span<T> optional_view(const DeviceMemory& memory, const void* address, std::uint64_t elems) {
+  return address == nullptr ? std::span<T>() : view<T>(memory, address, elems);
+}
+
+template <class Element>
+auto* elements_view(const DeviceMemory& memory, const void* address, std::uint64_t elems) {
+  return view<Element>(memory, address, elems).data();
+}
+simd::ConstElements view(const DeviceMemory& memory, simd::ConstElements at, std::uint64_t elems) {
+  if (at.format == simd::Format::f32) {
+    return {elements_view<const float>(memory, at.data, elems), at.format};
+  }
+  return {elements_view<const std::uint16_t>(memory, at.data, elems), at.format};
+}
+simd::Elements view(const DeviceMemory& memory, simd::Elements at, std::uint64_t elems) {
+  if (at.format == simd::Format::f32) {
+    return {elements_view<float>(memory, at.data, elems), at.format};
+  }
+  return {elements_view<std::uint16_t>(memory, at.data, elems), at.format};
+}
+
 struct ReduceViews {
-  std::span<const std::uint16_t> gradient;
+  simd::ConstElements gradient;
   GradientScalars& scalars;
 };
 ReduceViews views(const ReduceGradient& work, const DeviceMemory& memory) {
-  return {view<const std::uint16_t>(memory, work.grad_fp16, work.elems),
-          view<GradientScalars>(memory, work.scalars, 1)[0]};
-}
-
-struct ReduceSumsViews {
-  std::span<const float> sums;
-  GradientScalars& scalars;
-};
-ReduceSumsViews views(const ReduceSums& work, const DeviceMemory& memory) {
-  return {view<const float>(memory, work.sum_fp32, work.elems),
-          view<GradientScalars>(memory, work.scalars, 1)[0]};
+  return {view(memory, work.grad, work.elems), view<GradientScalars>(memory, work.scalars, 1)[0]};
 }
 
 simd::AccumulateShard views(const DeviceAccumulate& work, const DeviceMemory& memory) {
-  return {{view<const std::uint16_t>(memory, work.grad_fp16, work.elems).data(), simd::Format::f16},
-          view<float>(memory, work.sum_fp32, work.elems),
+  return {view(memory, work.grad, work.elems), view<float>(memory, work.sum_fp32, work.elems),
           work.first};
 }
 
-struct AdamWViews {
-  simd::AdamWShard shard;
+struct UpdateViews {
+  simd::UpdateShard shard;
   std::span<std::uint64_t> overflow_count;
+  std::span<const float> lr_trust;
 };
-AdamWViews views(const DeviceAdamW& work, const DeviceMemory& memory) {
-  const bool sums = work.grad_fp32 != nullptr;
-  return {{.grad_fp16 = view<const std::uint16_t>(memory, work.grad_fp16, sums ? 0 : work.elems),
+UpdateViews views(const DeviceUpdate& work, const DeviceMemory& memory) {
+  // The second phase of LAMB has the gradient in its moments and reads it no more.
+  const bool reads_gradient = work.lr_trust == nullptr;
+  return {{.grad = reads_gradient ? view(memory, work.grad, work.elems) : simd::ConstElements{},
+           .weight = view(memory, work.weight, work.elems),
            .param = view<float>(memory, work.param, work.elems),
-           .exp_avg = view<float>(memory, work.exp_avg, work.elems),
-           .exp_avg_sq = view<float>(memory, work.exp_avg_sq, work.elems),
-           .weight_fp16 = view<std::uint16_t>(memory, work.weight_fp16, work.elems),
-           .grad_fp32 = view<const float>(memory, work.grad_fp32, sums ? work.elems : 0)},
-          view<std::uint64_t>(memory, work.overflow_count, work.overflow_count == nullptr ? 0 : 1)};
+           .state = {optional_view<float>(memory, work.state[0], work.elems),
+                     optional_view<float>(memory, work.state[1], work.elems)},
+           .ema = optional_view<float>(memory, work.ema, work.elems),
+           .first_element = work.first_element},
+          optional_view<std::uint64_t>(memory, work.overflow_count, 1),
+          optional_view<const float>(memory, work.lr_trust, 1)};
+}
+
+struct LambMomentsViews {
+  simd::UpdateShard shard;
+  std::span<simd::BlockNorms> norms;
+};
+LambMomentsViews views(const DeviceLambMoments& work, const DeviceMemory& memory) {
+  const std::uint64_t blocks = (work.elems + simd::kReduceBlockElems - 1) / simd::kReduceBlockElems;
+  return {{.grad = view(memory, work.grad, work.elems),
+           .weight = {},
+           .param = view<float>(memory, work.param, work.elems),
+           .state = {view<float>(memory, work.state[0], work.elems),
+                     view<float>(memory, work.state[1], work.elems)}},
+          view<simd::BlockNorms>(memory, work.norms, blocks)};
+}
+
+struct LambTrustViews {
+  std::span<const simd::BlockNorms> norms;
+  float& lr_trust;
+};
+LambTrustViews views(const DeviceLambTrust& work, const DeviceMemory& memory) {
+  return {view<const simd::BlockNorms>(memory, work.norms, work.blocks),
+          view<float>(memory, work.lr_trust, 1)[0]};
 }
 
 struct DigestViews {
@@ -101,22 +143,22 @@ DigestViews views(const DeviceDigest& work, const DeviceMemory& memory) {
   return {{.parameter = work.parameter,
            .first_element = work.first_element,
            .param = view<const float>(memory, work.param, work.elems),
-           .state = {view<const float>(memory, work.exp_avg, work.elems),
-                     view<const float>(memory, work.exp_avg_sq, work.elems)}},
+           .state = {optional_view<const float>(memory, work.state[0], work.elems),
+                     optional_view<const float>(memory, work.state[1], work.elems)},
+           .ema = optional_view<const float>(memory, work.ema, work.elems)},
           view<std::uint64_t>(memory, work.sum, 1)};
 }
 
 struct ConvertViews {
-  std::span<const std::uint16_t> half;
+  simd::ConstElements from;
   std::span<float> full;
 };
-ConvertViews views(const HalfToFloat& work, const DeviceMemory& memory) {
-  return {view<const std::uint16_t>(memory, work.src_fp16, work.elems),
-          view<float>(memory, work.dst_fp32, work.elems)};
+ConvertViews views(const ToFloat& work, const DeviceMemory& memory) {
+  return {view(memory, work.src, work.elems), view<float>(memory, work.dst_fp32, work.elems)};
 }
 
-std::span<std::uint16_t> views(const FillHalf& work, const DeviceMemory& memory) {
-  return view<std::uint16_t>(memory, work.dst, work.elems);
+simd::Elements views(const Fill& work, const DeviceMemory& memory) {
+  return view(memory, work.dst, work.elems);
 }
 std::span<std::byte> views(const FillZero& work, const DeviceMemory& memory) {
   return view<std::byte>(memory, work.dst, work.bytes);
@@ -156,29 +198,41 @@ GradientScalars scalars_of(const simd::GradientReduction& found) {
           .non_finite = found.non_finite,
           .first_non_finite = found.non_finite == 0 ? 0 : first};
 }
-void apply(const ReduceGradient& /*work*/, const ReduceViews& reduce) {
-  reduce.scalars = scalars_of(simd::reduce_gradient(reduce.gradient));
-}
-void apply(const ReduceSums& /*work*/, const ReduceSumsViews& reduce) {
-  reduce.scalars = scalars_of(simd::reduce_gradient(reduce.sums));
+void apply(const ReduceGradient& work, const ReduceViews& reduce) {
+  reduce.scalars = scalars_of(simd::reduce_gradient(reduce.gradient, work.elems));
 }
 void apply(const DeviceAccumulate& /*work*/, const simd::AccumulateShard& shard) {
   simd::accumulate(shard);
 }
-void apply(const DeviceAdamW& work, const AdamWViews& adamw) {
-  add_to(adamw.overflow_count, simd::adamw_step(adamw.shard, work.scalars));
+void apply(const DeviceUpdate& work, const UpdateViews& update) {
+  simd::RuleScalars scalars = work.scalars;
+  if (!update.lr_trust.empty()) {
+    std::get<simd::LambScalars>(scalars).lr_trust = update.lr_trust.front();
+  }
+  add_to(update.overflow_count, simd::update(update.shard, scalars, work.options));
+}
+void apply(const DeviceLambMoments& work, const LambMomentsViews& moments) {
+  simd::lamb_moments(moments.shard, work.scalars, moments.norms);
+}
+void apply(const DeviceLambTrust& work, const LambTrustViews& trust) {
+  trust.lr_trust = simd::lamb_lr_trust(work.lr, trust.norms);
 }
 void apply(const DeviceDigest& /*work*/, const DigestViews& digest) {
   add_to(digest.sum, simd::digest_state(digest.shard));
 }
-void apply(const FillHalf& work, std::span<std::uint16_t> dst) {
-  std::ranges::fill(dst, work.bits);
+void apply(const Fill& work, simd::Elements dst) {
+  if (dst.format == simd::Format::f32) {
+    std::fill_n(static_cast<std::uint32_t*>(dst.data), work.elems, work.bits);
+  } else {
+    std::fill_n(static_cast<std::uint16_t*>(dst.data), work.elems,
+                static_cast<std::uint16_t>(work.bits));
+  }
 }
 void apply(const FillZero& /*work*/, std::span<std::byte> dst) {
   std::ranges::fill(dst, std::byte{0});
 }
-void apply(const HalfToFloat& /*work*/, const ConvertViews& convert) {
-  simd::half_to_float(convert.half, convert.full);
+void apply(const ToFloat& /*work*/, const ConvertViews& convert) {
+  simd::to_float(convert.from, convert.full);
 }
 
 }  // namespace

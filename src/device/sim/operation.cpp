@@ -7,8 +7,10 @@ namespace outboard::sim {
 namespace {
 
 using device::DeviceAccumulate;
-using device::DeviceAdamW;
 using device::DeviceDigest;
+using device::DeviceLambMoments;
+using device::DeviceLambTrust;
+using device::DeviceUpdate;
 
 Call call(const Record&) {
   return Call::record;
@@ -39,26 +41,29 @@ const char* name(const TrainerKernel& work) {
 const char* name(const ReduceGradient&) {
   return "reduce_gradient";
 }
-const char* name(const ReduceSums&) {
-  return "reduce_sums";
-}
 const char* name(const DeviceAccumulate&) {
   return "accumulate";
 }
-const char* name(const DeviceAdamW&) {
-  return "adamw";
+const char* name(const DeviceUpdate&) {
+  return "update";
+}
+const char* name(const DeviceLambMoments&) {
+  return "lamb_moments";
+}
+const char* name(const DeviceLambTrust&) {
+  return "lamb_trust";
 }
 const char* name(const DeviceDigest&) {
   return "digest";
 }
-const char* name(const FillHalf&) {
-  return "fill_half";
+const char* name(const Fill&) {
+  return "fill";
 }
 const char* name(const FillZero&) {
   return "fill_zero";
 }
-const char* name(const HalfToFloat&) {
-  return "half_to_float";
+const char* name(const ToFloat&) {
+  return "to_float";
 }
 template <class Other>
 const char* name(const Other& work) {
@@ -69,30 +74,45 @@ std::int64_t at_rate(double bytes, double bytes_per_s) {
   return bytes_per_s > 0.0 ? std::llround(bytes * 1e9 / bytes_per_s) : 0;
 }
 
+template <class Pointer>
+std::size_t count(const std::array<Pointer, 2>& state) {
+  return (state[0] != nullptr ? 1U : 0U) + (state[1] != nullptr ? 1U : 0U);
+}
+double times(std::uint64_t elems, std::size_t bytes) {
+  return static_cast<double>(bytes) * static_cast<double>(elems);
+}
+
 /// Bytes of device memory a kernel reads and writes.
 double touched(const ReduceGradient& work) {
-  return 2.0 * static_cast<double>(work.elems);
-}
-double touched(const ReduceSums& work) {
-  return 4.0 * static_cast<double>(work.elems);
+  return times(work.elems, simd::format_bytes(work.grad.format));
 }
 double touched(const DeviceAccumulate& work) {
-  return (work.first ? 6.0 : 10.0) * static_cast<double>(work.elems);
+  return times(work.elems, simd::format_bytes(work.grad.format) + (work.first ? 4 : 8));
 }
-double touched(const DeviceAdamW& work) {
-  return (work.grad_fp32 == nullptr ? 28.0 : 30.0) * static_cast<double>(work.elems);
+double touched(const DeviceUpdate& work) {
+  const std::size_t average = work.ema == nullptr ? 0 : 8;
+  const std::size_t weight = simd::format_bytes(work.weight.format);
+  if (work.lr_trust != nullptr) return times(work.elems, 8 + 8 + average + weight);
+  const std::size_t gradient = simd::format_bytes(work.grad.format);
+  return times(work.elems, gradient + 8 + 8 * count(work.state) + average + weight);
+}
+double touched(const DeviceLambMoments& work) {
+  return times(work.elems, simd::format_bytes(work.grad.format) + 4 + 8 * count(work.state));
+}
+double touched(const DeviceLambTrust& work) {
+  return times(work.blocks, sizeof(simd::BlockNorms));
 }
 double touched(const DeviceDigest& work) {
-  return 12.0 * static_cast<double>(work.elems);
+  return times(work.elems, 4 + 4 * count(work.state) + (work.ema == nullptr ? 0 : 4));
 }
-double touched(const FillHalf& work) {
-  return 2.0 * static_cast<double>(work.elems);
+double touched(const Fill& work) {
+  return times(work.elems, simd::format_bytes(work.dst.format));
 }
 double touched(const FillZero& work) {
   return static_cast<double>(work.bytes);
 }
-double touched(const HalfToFloat& work) {
-  return 6.0 * static_cast<double>(work.elems);
+double touched(const ToFloat& work) {
+  return times(work.elems, simd::format_bytes(work.src.format) + 4);
 }
 double touched(const CopyOnDevice& work) {
   return 2.0 * static_cast<double>(work.bytes);

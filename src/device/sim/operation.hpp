@@ -23,27 +23,22 @@ struct TrainerKernel {
   const char* name = "kernel";
 };
 struct ReduceGradient {
-  const void* grad_fp16;
+  simd::ConstElements grad;
   std::uint64_t elems;
   void* scalars;
 };
-struct ReduceSums {
-  const void* sum_fp32;
+struct Fill {
+  simd::Elements dst;
   std::uint64_t elems;
-  void* scalars;
-};
-struct FillHalf {
-  void* dst;
-  std::uint64_t elems;
-  std::uint16_t bits;
+  std::uint32_t bits;
 };
 struct FillZero {
   void* dst;
   std::size_t bytes;
 };
-struct HalfToFloat {
+struct ToFloat {
   void* dst_fp32;
-  const void* src_fp16;
+  simd::ConstElements src;
   std::uint64_t elems;
 };
 struct CopyToHost {
@@ -70,10 +65,10 @@ struct WaitFlag {
   std::uint32_t value;
 };
 
-using Work =
-    std::variant<Record, WaitPoint, WaitFlag, CopyToHost, CopyToDevice, CopyOnDevice, TrainerKernel,
-                 ReduceGradient, ReduceSums, device::DeviceAccumulate, device::DeviceAdamW,
-                 device::DeviceDigest, FillHalf, FillZero, HalfToFloat>;
+using Work = std::variant<Record, WaitPoint, WaitFlag, CopyToHost, CopyToDevice, CopyOnDevice,
+                          TrainerKernel, ReduceGradient, device::DeviceAccumulate,
+                          device::DeviceUpdate, device::DeviceLambMoments, device::DeviceLambTrust,
+                          device::DeviceDigest, Fill, FillZero, ToFloat>;
 
 struct Operation {
   Work work;

@@ -73,18 +73,17 @@ class SimBackend : public device::Backend {
                       NativeStream stream) final;
   void copy_on_device(void* device_dst, const void* device_src, std::size_t bytes,
                       NativeStream stream) final;
-  void reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
+  void reduce_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
                        void* scalars) final;
-  void reduce_sums(NativeStream stream, const void* sum_fp32, std::uint64_t elems,
-                   void* scalars) final;
   void accumulate(NativeStream stream, const device::DeviceAccumulate& arguments) final;
-  void adamw(NativeStream stream, const device::DeviceAdamW& arguments) final;
+  void update(NativeStream stream, const device::DeviceUpdate& arguments) final;
+  void lamb_moments(NativeStream stream, const device::DeviceLambMoments& arguments) final;
+  void lamb_trust(NativeStream stream, const device::DeviceLambTrust& arguments) final;
   void digest(NativeStream stream, const device::DeviceDigest& arguments) final;
-  void fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,
-                 std::uint16_t bits) final;
+  void fill(NativeStream stream, simd::Elements dst, std::uint64_t elems, std::uint32_t bits) final;
   void fill_zero(NativeStream stream, void* dst, std::size_t bytes) final;
-  void half_to_float(NativeStream stream, void* dst_fp32, const void* src_fp16,
-                     std::uint64_t elems) final;
+  void to_float(NativeStream stream, void* dst_fp32, simd::ConstElements src,
+                std::uint64_t elems) final;
 
  protected:
   SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter);

@@ -122,21 +122,24 @@ void SimBackend::copy_on_device(void* device_dst, const void* device_src, std::s
   enqueue(stream, CopyOnDevice{device_dst, device_src, bytes});
 }
 
-void SimBackend::reduce_gradient(NativeStream stream, const void* grad_fp16, std::uint64_t elems,
+void SimBackend::reduce_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
                                  void* scalars) {
-  enqueue(stream, ReduceGradient{grad_fp16, elems, scalars});
-}
-
-void SimBackend::reduce_sums(NativeStream stream, const void* sum_fp32, std::uint64_t elems,
-                             void* scalars) {
-  enqueue(stream, ReduceSums{sum_fp32, elems, scalars});
+  enqueue(stream, ReduceGradient{grad, elems, scalars});
 }
 
 void SimBackend::accumulate(NativeStream stream, const device::DeviceAccumulate& arguments) {
   enqueue(stream, arguments);
 }
 
-void SimBackend::adamw(NativeStream stream, const device::DeviceAdamW& arguments) {
+void SimBackend::update(NativeStream stream, const device::DeviceUpdate& arguments) {
+  enqueue(stream, arguments);
+}
+
+void SimBackend::lamb_moments(NativeStream stream, const device::DeviceLambMoments& arguments) {
+  enqueue(stream, arguments);
+}
+
+void SimBackend::lamb_trust(NativeStream stream, const device::DeviceLambTrust& arguments) {
   enqueue(stream, arguments);
 }
 
@@ -144,18 +147,18 @@ void SimBackend::digest(NativeStream stream, const device::DeviceDigest& argumen
   enqueue(stream, arguments);
 }
 
-void SimBackend::fill_half(NativeStream stream, void* dst_fp16, std::uint64_t elems,
-                           std::uint16_t bits) {
-  enqueue(stream, FillHalf{dst_fp16, elems, bits});
+void SimBackend::fill(NativeStream stream, simd::Elements dst, std::uint64_t elems,
+                      std::uint32_t bits) {
+  enqueue(stream, Fill{dst, elems, bits});
 }
 
 void SimBackend::fill_zero(NativeStream stream, void* dst, std::size_t bytes) {
   enqueue(stream, FillZero{dst, bytes});
 }
 
-void SimBackend::half_to_float(NativeStream stream, void* dst_fp32, const void* src_fp16,
-                               std::uint64_t elems) {
-  enqueue(stream, HalfToFloat{dst_fp32, src_fp16, elems});
+void SimBackend::to_float(NativeStream stream, void* dst_fp32, simd::ConstElements src,
+                          std::uint64_t elems) {
+  enqueue(stream, ToFloat{dst_fp32, src, elems});
 }
 
 std::shared_ptr<device::Backend> make_backend(const Options& options) {

@@ -55,8 +55,8 @@ struct Bench : Rig {
         [](void* count, std::uint64_t) noexcept { ++*static_cast<std::atomic<int>*>(count); },
         &called, 0};
     for (const device::Event event : events) {
-      device.fill_half(down, memory, 100, 1);
-      device.reduce_gradient(down, memory, 100, memory + 1024);
+      device.fill(down, {memory, simd::Format::f16}, 100, 1);
+      device.reduce_gradient(down, {memory, simd::Format::f16}, 100, memory + 1024);
       device.copy_to_host(host, memory, down);
       device.record(event, down);
       device.notify(event, callback);

@@ -40,7 +40,7 @@ TEST(VirtualOrder, ACopysDestinationIsPoisonUntilTheCopyEnds) {
     const NativeStream down = rig.gpu.create_stream("down");
     const NativeStream clock = rig.gpu.create_stream("clock");
     auto* memory = rig.allocate<std::uint16_t>(500);
-    rig.device.fill_half(down, memory, 500, 0x3C00);
+    rig.device.fill(down, {memory, simd::Format::f16}, 500, 0x3C00);
     rig.gpu.synchronize();
     std::vector<std::uint16_t> host(500, 0x1234);
     rig.gpu.copy_to_host(bytes_of(host), memory, down);  // 1000 ns
@@ -58,7 +58,7 @@ TEST(VirtualOrder, ADestinationIsLeftAloneWhileItsCopyIsBehindOthers) {
   auto* memory = rig.allocate<std::uint16_t>(10);
   std::vector<std::uint16_t> host(10, 0x1234);
   const device::Flag hold = rig.device.create_flag();
-  rig.device.fill_half(s, memory, 10, 1);
+  rig.device.fill(s, {memory, simd::Format::f16}, 10, 1);
   rig.device.wait_flag(s, hold, 1);
   rig.gpu.copy_to_host(bytes_of(host), memory, s);
   const NativeStream other = rig.gpu.create_stream();

@@ -71,25 +71,57 @@ TEST(VirtualTime, EngineKernelsTakeTheBytesTheyTouch) {
     queue(rig);
     return rig.finished();
   };
+  using simd::Format;
+  const auto filled = [](Format format) {
+    return [format](Timed& r) { r.device.fill(r.a, {r.memory, format}, 1000, 1); };
+  };
+  const auto widened = [](Format format) {
+    return [format](Timed& r) {
+      r.device.to_float(r.a, r.memory + 8192, {r.memory, format}, 1000);
+    };
+  };
+  const auto reduced = [](Format format) {
+    return [format](Timed& r) {
+      r.device.reduce_gradient(r.a, {r.memory, format}, 1000, r.memory + 8192);
+    };
+  };
   EXPECT_EQ(time_of([](Timed& r) { r.device.fill_zero(r.a, r.memory, 1000); }), 100ns);
-  EXPECT_EQ(time_of([](Timed& r) { r.device.fill_half(r.a, r.memory, 1000, 1); }), 200ns);
-  EXPECT_EQ(time_of([](Timed& r) { r.device.half_to_float(r.a, r.memory + 8192, r.memory, 1000); }),
-            600ns);
-  EXPECT_EQ(
-      time_of([](Timed& r) { r.device.reduce_gradient(r.a, r.memory, 1000, r.memory + 8192); }),
-      200ns);
-  EXPECT_EQ(time_of([](Timed& r) {
-              std::byte* m = r.memory;
-              r.device.adamw(r.a, {.grad_fp16 = m,
-                                   .param = m + 8192,
-                                   .exp_avg = m + 2 * 8192,
-                                   .exp_avg_sq = m + 3 * 8192,
-                                   .weight_fp16 = m + 4 * 8192,
-                                   .elems = 1000,
-                                   .scalars = {},
-                                   .overflow_count = nullptr});
-            }),
-            2800ns);
+  EXPECT_EQ(time_of(filled(Format::f16)), 200ns);
+  EXPECT_EQ(time_of(filled(Format::f32)), 400ns);
+  EXPECT_EQ(time_of(widened(Format::bf16)), 600ns);
+  EXPECT_EQ(time_of(widened(Format::f32)), 800ns);
+  EXPECT_EQ(time_of(reduced(Format::f16)), 200ns);
+  EXPECT_EQ(time_of(reduced(Format::f32)), 400ns);
+}
+
+TEST(VirtualTime, UpdatesTakeTheBytesTheyTouch) {
+  struct Case {
+    simd::RuleScalars scalars;
+    std::size_t states = 0;
+    simd::Format format = simd::Format::f16;
+    bool ema = false;
+    sim::Duration time{0};
+  };
+  const Case cases[] = {
+      {simd::AdamWScalars{}, 2, simd::Format::f16, false, 2800ns},
+      {simd::AdamWScalars{}, 2, simd::Format::bf16, true, 3600ns},
+      {simd::LionScalars{}, 1, simd::Format::f32, false, 2400ns},
+      {simd::SgdScalars{}, 0, simd::Format::f16, false, 1200ns},
+  };
+  for (const Case& c : cases) {
+    Timed rig(rated());
+    std::byte* m = rig.memory;
+    device::DeviceUpdate update;
+    update.grad = {m, c.format};
+    update.weight = {m + 4 * 8192, c.format};
+    update.param = m + 8192;
+    for (std::size_t i = 0; i < c.states; ++i) update.state[i] = m + (2 + i) * 8192;
+    if (c.ema) update.ema = m + 5 * 8192;
+    update.elems = 1000;
+    update.scalars = c.scalars;
+    rig.device.update(rig.a, update);
+    EXPECT_EQ(rig.finished(), c.time);
+  }
 }
 
 TEST(VirtualTime, AStreamAddsUpAndAnEventCarriesItsTime) {

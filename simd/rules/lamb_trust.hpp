@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+/// LAMB between its two phases: from the norms of one parameter's blocks to the one scalar that the
+/// second phase needs.
+#pragma once
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <span>
+
+#include "simd/rules/lamb.hpp"
+
+namespace outboard::simd {
+
+/// lr * ||param|| / ||update||, and lr if one of the norms is 0; at most the largest float. Block
+/// sums are added in order, in double; rounded once.
+[[nodiscard]] inline float lamb_lr_trust(double lr, std::span<const BlockNorms> norms) noexcept {
+  BlockNorms sum;
+  for (const BlockNorms& block : norms) {
+    sum.param += block.param;
+    sum.update += block.update;
+  }
+  const bool both = sum.param > 0.0 && sum.update > 0.0;
+  const double trust = both ? std::sqrt(sum.param) / std::sqrt(sum.update) : 1.0;
+  return static_cast<float>(std::min(lr * trust, static_cast<double>(FLT_MAX)));
+}
+
+}  // namespace outboard::simd

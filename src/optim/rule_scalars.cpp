@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/rule_scalars.hpp"
+
+#include <cfloat>
+#include <cmath>
+
+namespace outboard::optim {
+namespace {
+
+constexpr double kSmallestNormal = FLT_MIN;
+
+float rounded(double value) {
+  return static_cast<float>(value);
+}
+
+/// What the rules of Adam's family have in common.
+template <class Scalars, class AnyAdam>
+Scalars moments(const AnyAdam& rule, std::uint64_t step, double coeff) {
+  Scalars out;
+  out.beta1 = rounded(rule.beta1);
+  out.one_minus_beta1 = rounded(1.0 - rule.beta1);
+  out.beta2 = rounded(rule.beta2);
+  out.one_minus_beta2 = rounded(1.0 - rule.beta2);
+  out.eps = rounded(rule.eps);
+  out.inv_sqrt_bias2 = rounded(1.0 / std::sqrt(1.0 - integer_power(rule.beta2, step)));
+  out.coeff = rounded(coeff);
+  out.exp_avg_sq_floor = rounded(kSmallestNormal / rule.beta2);
+  out.grad_sq_floor = rounded(std::sqrt(kSmallestNormal / (1.0 - rule.beta2)));
+  return out;
+}
+
+template <class AnyAdam>
+double bias1(const AnyAdam& rule, std::uint64_t step) {
+  return 1.0 - integer_power(rule.beta1, step);
+}
+
+/// Finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+/// OOPSLA 2014): a bijection of 64 bits.
+std::uint64_t mix(std::uint64_t value) noexcept {
+  value += 0x9E3779B97F4A7C15U;
+  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U;
+  value = (value ^ (value >> 27)) * 0x94D049BB133111EBU;
+  return value ^ (value >> 31);
+}
+
+}  // namespace
+
+double integer_power(double base, std::uint64_t exponent) noexcept {
+  double result = 1.0;
+  for (double square = base; exponent != 0; exponent >>= 1, square *= square) {
+    if ((exponent & 1) != 0) result *= square;
+  }
+  return result;
+}
+
+simd::AdamWScalars scalars(const AdamW& rule, std::uint64_t step, double coeff) noexcept {
+  auto out = moments<simd::AdamWScalars>(rule, step, coeff);
+  out.step_size = rounded(rule.lr / bias1(rule, step));
+  out.lr_wd = rounded(rule.lr * rule.weight_decay);
+  return out;
+}
+
+simd::AdamScalars scalars(const Adam& rule, std::uint64_t step, double coeff) noexcept {
+  auto out = moments<simd::AdamScalars>(rule, step, coeff);
+  out.step_size = rounded(rule.lr / bias1(rule, step));
+  out.weight_decay = rounded(rule.weight_decay);
+  return out;
+}
+
+simd::SgdScalars scalars(const Sgd& rule, std::uint64_t step, double coeff) noexcept {
+  simd::SgdScalars out;
+  out.lr = rounded(rule.lr);
+  out.momentum = rounded(rule.momentum);
+  out.one_minus_dampening = rounded(1.0 - rule.dampening);
+  out.weight_decay = rounded(rule.weight_decay);
+  out.coeff = rounded(coeff);
+  out.first = step == 1;
+  out.nesterov = rule.nesterov;
+  return out;
+}
+
+simd::LionScalars scalars(const Lion& rule, std::uint64_t /*step*/, double coeff) noexcept {
+  simd::LionScalars out;
+  out.beta1 = rounded(rule.beta1);
+  out.one_minus_beta1 = rounded(1.0 - rule.beta1);
+  out.beta2 = rounded(rule.beta2);
+  out.one_minus_beta2 = rounded(1.0 - rule.beta2);
+  out.lr = rounded(rule.lr);
+  out.lr_wd = rounded(rule.lr * rule.weight_decay);
+  out.coeff = rounded(coeff);
+  return out;
+}
+
+simd::AdagradScalars scalars(const Adagrad& rule, std::uint64_t step, double coeff) noexcept {
+  simd::AdagradScalars out;
+  out.step_size = rounded(rule.lr / (1.0 + static_cast<double>(step - 1) * rule.lr_decay));
+  out.eps = rounded(rule.eps);
+  out.weight_decay = rounded(rule.weight_decay);
+  out.coeff = rounded(coeff);
+  return out;
+}
+
+simd::LambScalars scalars(const Lamb& rule, std::uint64_t step, double coeff) noexcept {
+  auto out = moments<simd::LambScalars>(rule, step, coeff);
+  out.inv_bias1 = rounded(1.0 / bias1(rule, step));
+  out.weight_decay = rounded(rule.weight_decay);
+  return out;
+}
+
+simd::RuleScalars scalars(const Rule& rule, std::uint64_t step, double coeff) noexcept {
+  return std::visit(
+      [&](const auto& kind) -> simd::RuleScalars { return scalars(kind, step, coeff); }, rule);
+}
+
+simd::UpdateOptions update_options(const GroupOptions& options, std::uint64_t parameter,
+                                   std::uint64_t step) noexcept {
+  simd::UpdateOptions out;
+  if (options.rounding == Rounding::stochastic) {
+    out.rounding = {true, mix(mix(mix(options.seed) + parameter) + step)};
+  }
+  if (options.ema_decay) out.ema_one_minus_decay = rounded(1.0 - *options.ema_decay);
+  return out;
+}
+
+float initial_state(const Rule& rule) noexcept {
+  const auto* adagrad = std::get_if<Adagrad>(&rule);
+  return adagrad == nullptr ? 0.0F : rounded(adagrad->initial_accumulator);
+}
+
+}  // namespace outboard::optim
