@@ -65,20 +65,35 @@ HWY_INLINE bool StaysFinite(DF df, Format /*format*/, hn::Vec<DF> value) {
   return hn::AllTrue(df, hn::Lt(hn::Abs(value), hn::Set(df, Format::kOverflow)));
 }
 
+/// The upper 16 bits of each lane.
+template <class DF>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> UpperHalves(
+    DF df, hn::Vec<hn::RebindToUnsigned<DF>> bits) {
+  (void)df;
+  const hn::Rebind<std::uint16_t, DF> dh;
+#if HWY_TARGET == HWY_SCALAR
+  return hn::TruncateTo(dh, hn::ShiftRight<16>(bits));
+#else
+  const hn::Twice<decltype(dh)> pairs;
+  const auto both = hn::BitCast(pairs, bits);
+  return hn::LowerHalf(dh, hn::ConcatOdd(pairs, both, both));
+#endif
+}
+
 /// In integers: a carry out of the fraction goes into the exponent, as it should, up to infinity.
 /// NaN, which it could carry further, becomes quiet and keeps the upper bits of its payload. (The
 /// CPU's own instruction would flush subnormals.)
 template <class DF>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, BF16 format, hn::Vec<DF> value) {
   const hn::RebindToUnsigned<DF> du;
-  const hn::Rebind<std::uint16_t, DF> dh;
   const auto bits = hn::BitCast(du, value);
-  const auto top = hn::ShiftRight<16>(bits);
-  const auto odd = hn::And(top, hn::Set(du, 1u));
-  const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, odd), hn::Set(du, 0x7FFFu)));
-  if (HWY_LIKELY(StaysFinite(df, format, value))) return hn::TruncateTo(dh, rounded);
+  const auto is_odd = hn::TestBit(bits, hn::Set(du, 0x10000u));
+  const auto half = hn::IfThenElse(is_odd, hn::Set(du, 0x8000u), hn::Set(du, 0x7FFFu));
+  const auto rounded = hn::Add(bits, half);
+  if (HWY_LIKELY(StaysFinite(df, format, value))) return UpperHalves(df, rounded);
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
-  return hn::TruncateTo(dh, hn::IfThenElse(is_nan, hn::Or(top, hn::Set(du, 0x40u)), rounded));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  return UpperHalves(df, hn::IfThenElse(is_nan, quiet, rounded));
 }
 template <class DF>
 HWY_INLINE hn::Vec<DF> ToNearest(DF /*df*/, F32 /*format*/, hn::Vec<DF> value) {
@@ -158,9 +173,8 @@ template <class DF>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
     DF df, BF16 format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
   const hn::RebindToUnsigned<DF> du;
-  const hn::Rebind<std::uint16_t, DF> dh;
   const auto carried = hn::Add(hn::BitCast(du, value), hn::And(random, hn::Set(du, 0xFFFFu)));
-  return DrawnBelow(df, format, value, hn::TruncateTo(dh, hn::ShiftRight<16>(carried)));
+  return DrawnBelow(df, format, value, UpperHalves(df, carried));
 }
 
 }  // namespace outboard::simd::HWY_NAMESPACE

