@@ -8,6 +8,9 @@ include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/outboard)
 install(TARGETS outboard EXPORT outboardTargets)
+if(OUTBOARD_CLI)
+  install(TARGETS outboard_cli)
+endif()
 install(DIRECTORY include/outboard DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.hpp")
 install(FILES ${PROJECT_BINARY_DIR}/include/outboard/version.hpp

@@ -2,6 +2,7 @@
 # Every option of the build, and the flags they turn into.
 option(BUILD_SHARED_LIBS "Build liboutboard as a shared library" OFF)
 option(OUTBOARD_TESTS "Build the tests" ${PROJECT_IS_TOP_LEVEL})
+option(OUTBOARD_CLI "Build the program outboard" ${PROJECT_IS_TOP_LEVEL})
 option(OUTBOARD_EXAMPLES "Build the examples" ${PROJECT_IS_TOP_LEVEL})
 option(OUTBOARD_BENCH "Build the benchmarks" OFF)
 option(OUTBOARD_WERROR "Treat warnings as errors" OFF)

@@ -12,6 +12,7 @@ HEADERS = {
     "src/exec/executor.hpp": '#include "topology/machine.hpp"\n',
     "src/optim/scalars.hpp": '#include "simd/adamw.hpp"\n',
     "src/pipeline/step.hpp": '#include "exec/executor.hpp"\n',
+    "bench/update_bench/measure.hpp": '#include "exec/executor.hpp"\n',
     "src/topology/machine.hpp": "#include <sys/mman.h>\n#include <vector>\n",
 }
 
@@ -54,6 +55,18 @@ class CheckLayers(unittest.TestCase):
                             "device may not include exec")
         self.assert_refused("src/exec/a.cpp", '#include "optim/scalars.hpp"\n',
                             "exec may not include optim")
+
+    def test_command_line_measures_kernels_in_one_way_only(self):
+        self.assert_allowed("src/cli/bench.cpp", '#include "update_bench/measure.hpp"\n')
+        self.assert_allowed("bench/update_bench/a.cpp", '#include "simd/adamw.hpp"\n')
+        self.assert_refused("src/cli/bench.cpp", '#include "exec/executor.hpp"\n',
+                            "cli may include public headers only")
+        self.assert_refused("examples/a.cpp", '#include "update_bench/measure.hpp"\n',
+                            "examples may include public headers only")
+        self.assert_refused("bench/update_bench/a.cpp", '#include "pipeline/step.hpp"\n',
+                            "update_bench may not include pipeline")
+        self.assert_refused("src/engine/a.cpp", '#include "update_bench/measure.hpp"\n',
+                            "engine may not include update_bench")
 
     def test_kernels_are_a_leaf(self):
         self.assert_refused("simd/a.cpp", '#include "core/waiter.hpp"\n',

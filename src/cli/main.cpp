@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The program `outboard`. Exit status: 0; 1: a wrong result or a failure; 2: a command line that
+/// cannot be carried out.
+#include <CLI/CLI.hpp>
+#include <exception>
+#include <iostream>
+#include <string>
+
+#include "cli/bench_update.hpp"
+#include "outboard/error.hpp"
+#include "outboard/version.hpp"
+
+namespace {
+
+using outboard::Error;
+using outboard::ErrorCode;
+using outboard::cli::UsageError;
+
+int complain(const std::string& text, int status) {
+  std::cerr << "error: " << text << '\n';
+  return status;
+}
+
+bool is_usage(const Error& error) {
+  return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::invalid_config;
+}
+
+int run(int argc, const char* const* argv) {
+  CLI::App app{"Outboard, a CPU-offload optimizer engine", "outboard"};
+  app.set_version_flag("--version", std::string("outboard ") + outboard::kVersion);
+  app.require_subcommand(1);
+  CLI::App* bench = app.add_subcommand("bench", "measure this machine");
+  bench->require_subcommand(1);
+  outboard::cli::BenchUpdateWords words;
+  outboard::cli::add_bench_update(*bench, words);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& wish) {  // help or version
+    return app.exit(wish);
+  } catch (const CLI::ParseError& error) {
+    return complain(std::string(error.what()) + "; outboard --help lists what there is", 2);
+  }
+  return outboard::cli::run(outboard::cli::settle(words));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const UsageError& error) {
+    return complain(error.what(), 2);
+  } catch (const Error& error) {
+    return complain(error.what(), is_usage(error) ? 2 : 1);
+  } catch (const std::exception& error) {
+    return complain(error.what(), 1);
+  }
+}
