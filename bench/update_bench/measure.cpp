@@ -11,9 +11,6 @@
 namespace outboard::update_bench {
 namespace {
 
-/// Parameters that one timed repeat should go through: some 15 ms, so that handing out work to the
-/// threads does not count.
-constexpr std::uint64_t kRepeatElems = 30'000'000;
 /// Threads start on lines of the 16-bit streams, as the engine cuts buckets; LAMB on its blocks.
 constexpr std::uint64_t kCutElems = 64;
 
@@ -108,8 +105,8 @@ Measurement measure(const topology::Machine& machine, Crew& crew, const Workload
   const auto elems = node_elems(layout, one_layout);
   require_memory(elems, workload);
   out.bytes_per_param = bytes_per_param(workload);
-  out.passes = static_cast<std::uint32_t>(
-      std::clamp<std::uint64_t>(kRepeatElems / out.params, 1, kRepeatElems / kMinParams));
+  out.passes =
+      static_cast<std::uint32_t>(std::max<std::uint64_t>(workload.repeat_elems / out.params, 1));
   out.load_before = load_average();
 
   Data data(machine, elems, workload);

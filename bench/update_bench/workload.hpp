@@ -40,6 +40,9 @@ struct Workload {
   bool alias = true;        ///< the weight goes where the gradient was
   bool subnormal = false;   ///< also measure data full of subnormal values
   std::uint32_t repeats = 11;
+  /// Parameters that one timed repeat goes through at least, in several steps if need be: some 15
+  /// ms, so that handing out work to the threads does not count.
+  std::uint64_t repeat_elems = 30'000'000;
 };
 
 /// @throws Error{invalid_argument} for a size out of bounds, Error{invalid_config} for settings
