@@ -53,7 +53,7 @@ TEST(RequireFree, SaysHowMuchIsMissingAndWhatFits) {
   const double bytes = 14;
   require_free(available - kSpareBytes, available, bytes);
   expect_error(ErrorCode::out_of_memory,
-               {"14.00 GB", "10.00 GB", "4.27 GB more", "695110324 parameters"},
+               {"14.00 GB", "10.00 GB", "4.27 GB more", "695111753 parameters"},
                [&] { require_free(14'000'000'000, available, bytes); });
 }
 
