@@ -44,8 +44,8 @@ struct Rig {
 };
 
 void count_elems(benchmark::State& state) {
-  state.counters["ns_per_elem"] = benchmark::Counter(
-      static_cast<double>(kElems) * 1e-9,
+  state.counters["per_elem"] = benchmark::Counter(
+      static_cast<double>(kElems),
       benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
 }
 

@@ -15,7 +15,7 @@ import re
 import statistics
 import time
 
-from kernel import Kernel, huge_tensor
+from kernel import Kernel, huge_share, huge_tensor
 
 SETTINGS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
 TARGETS = [  # (ours, theirs, at least so many times as fast)
@@ -44,9 +44,9 @@ class Tensors:
         kind = {"f16": torch.float16, "bf16": torch.bfloat16}[dtype]
         self.dtype = dtype
         self.param, self.exp_avg, self.exp_avg_sq, self.grad32 = (
-            huge_tensor(torch, elems, torch.float32) for _ in range(4))
+            huge_tensor(torch, elems, torch.float32, place) for place in range(4))
         self.grad16, self.slot, self.weight16 = (
-            huge_tensor(torch, elems, kind) for _ in range(3))
+            huge_tensor(torch, elems, kind, place) for place in range(4, 7))
         self.fill(torch)
 
     def fill(self, torch):
@@ -202,6 +202,8 @@ def print_table(report):
         share = row.get("share_of_roof", {}).get("median", math.nan)
         print(f"{name:32}{row['ns_per_param']['median']:10.3f}{row['bytes_per_param'] or '?':>9}"
               f"{share:9.2f}{spread:>26}")
+    print(f"huge pages {report['machine']['huge_pages']:.0%}, "
+          "load {:.1f} to {:.1f}".format(*report["machine"]["load_average"]))
     for line in report["targets"]:
         print(f"{line['what']}: {line['times_as_fast']:.2f} times as fast, "
               f"target {line['target']}: {line['verdict']}")
@@ -233,12 +235,14 @@ def main():
     entries.update({name: step for name, (step, _) in found.items()})
     moved = {"roof": ROOF_BYTES, **{name: count for name, (_, count) in found.items()}}
     load = os.getloadavg()[0]
+    real_time = os.sched_getscheduler(0) != os.SCHED_OTHER
     times = take_rounds(entries, options.repeat)
     report = {
         "commit": options.commit,
-        "command": f"bench/peers/compare.sh --params {elems} --threads {options.threads} "
+        "command": f"{'chrt -f 1 ' if real_time else ''}bench/peers/compare.sh --params {elems} --threads {options.threads} "
                    f"--dtype {options.dtype} --repeat {options.repeat}",
         "machine": {"processor": processor(), "isa": kernel.isa(), "threads": options.threads,
+                    "huge_pages": round(huge_share(), 3),
                     "load_average": [load, os.getloadavg()[0]]},
         "versions": versions(), "params": elems, "dtype": options.dtype,
         "repeats": options.repeat, "steps": summarize(times, moved, elems),

@@ -5,6 +5,11 @@ import mmap
 
 FORMATS = {"f16": 0, "bf16": 1, "f32": 2}
 HUGE_PAGE = 2 << 20
+MADV_COLLAPSE = 25  # Linux 6.1; not yet in the mmap module
+# Tensors start this much further into their mappings than those before. Streams whose addresses
+# agree in bits 6 to 27 fight for one place of a Zen core's cache: 0.49 against 0.38 ns for each
+# element of three streams in turns, 0.48 against 0.22 in a quieter minute.
+STAGGER = 4096 + 256
 
 
 class AdamWCall(ctypes.Structure):
@@ -52,10 +57,30 @@ class Kernel:
                                ctypes.c_uint64(state[0].numel()))
 
 
-def huge_tensor(torch, elems, dtype):
-    """A zeroed tensor that begins on a huge page, in huge pages where the system has them."""
+def huge_tensor(torch, elems, dtype, place=0):
+    """A zeroed tensor, in huge pages where the system has them. Tensors that one step touches get
+    different `place`s, from 0 on."""
     size = elems * torch.empty(0, dtype=dtype).element_size()
-    mapping = mmap.mmap(-1, size + HUGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    mapping = mmap.mmap(-1, size + HUGE_PAGE + place * STAGGER,
+                        flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     mapping.madvise(mmap.MADV_HUGEPAGE)
-    start = torch.frombuffer(mapping, dtype=torch.uint8).data_ptr()
-    return torch.frombuffer(mapping, dtype=dtype, count=elems, offset=-start % HUGE_PAGE)
+    start = -torch.frombuffer(mapping, dtype=torch.uint8).data_ptr() % HUGE_PAGE + place * STAGGER
+    tensor = torch.frombuffer(mapping, dtype=dtype, count=elems, offset=start).zero_()
+    try:
+        # Where memory was too fragmented for huge pages at the first touch.
+        mapping.madvise(MADV_COLLAPSE)
+    except OSError:
+        pass  # huge_share() tells
+    return tensor
+
+
+def huge_share():
+    """Of this process's resident memory in mappings over 64 MiB, the part in huge pages."""
+    resident = huge = current = 0
+    for line in open("/proc/self/smaps", encoding="utf-8"):
+        if line.startswith("Rss:"):
+            current = int(line.split()[1])
+            resident += current if current > 65536 else 0
+        elif line.startswith("AnonHugePages:") and current > 65536:
+            huge += int(line.split()[1])
+    return huge / resident if resident else 0.0

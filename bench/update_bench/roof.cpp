@@ -37,14 +37,14 @@ __attribute__((always_inline)) inline void triad_loop(const Streams& s, std::uin
 using Loop = void (*)(const Streams&, std::uint32_t);
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512vl,prefer-vector-width=512"))) void touch_512(
+__attribute__((target("avx512f,avx512vl"))) void touch_512(
     const Streams& s, std::uint32_t mask) {
   touch_loop(s, mask);
 }
 __attribute__((target("avx2"))) void touch_256(const Streams& s, std::uint32_t mask) {
   touch_loop(s, mask);
 }
-__attribute__((target("avx512f,avx512vl,prefer-vector-width=512"))) void triad_512(
+__attribute__((target("avx512f,avx512vl"))) void triad_512(
     const Streams& s, std::uint32_t factor) {
   triad_loop(s, factor);
 }
