@@ -37,15 +37,13 @@ __attribute__((always_inline)) inline void triad_loop(const Streams& s, std::uin
 using Loop = void (*)(const Streams&, std::uint32_t);
 
 #if defined(__x86_64__)
-__attribute__((target("avx512f,avx512vl"))) void touch_512(
-    const Streams& s, std::uint32_t mask) {
+__attribute__((target("avx512f,avx512vl"))) void touch_512(const Streams& s, std::uint32_t mask) {
   touch_loop(s, mask);
 }
 __attribute__((target("avx2"))) void touch_256(const Streams& s, std::uint32_t mask) {
   touch_loop(s, mask);
 }
-__attribute__((target("avx512f,avx512vl"))) void triad_512(
-    const Streams& s, std::uint32_t factor) {
+__attribute__((target("avx512f,avx512vl"))) void triad_512(const Streams& s, std::uint32_t factor) {
   triad_loop(s, factor);
 }
 __attribute__((target("avx2"))) void triad_256(const Streams& s, std::uint32_t factor) {
