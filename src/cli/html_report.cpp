@@ -55,6 +55,7 @@ std::string escaped(const std::string& text) {
 /// Rates have the quartiles of the times, turned round.
 Summary rate_of(double bytes, const std::vector<double>& ns) {
   std::vector<double> rates;
+  rates.reserve(ns.size());
   for (const double value : ns) rates.push_back(bytes / value);
   return summarize(rates);
 }
