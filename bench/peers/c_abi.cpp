@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "optim/adamw_scalars.hpp"
+#include "optim/rule_scalars.hpp"
 #include "simd/target.hpp"
 #include "simd/update.hpp"
 #include "update_bench/bench.hpp"
@@ -84,7 +84,7 @@ PEERS_API void peers_adamw(update_bench::Bench* bench, const PeersAdamW* call) {
                        .beta2 = call->beta2,
                        .eps = call->eps,
                        .weight_decay = call->weight_decay};
-  const simd::RuleScalars scalars = optim::adamw_scalars(settings, call->step, 1.0);
+  const simd::RuleScalars scalars = optim::scalars(settings, call->step, 1.0);
   const update_bench::View all = {
       {call->param, call->elems},
       {std::span(call->exp_avg, call->elems), std::span(call->exp_avg_sq, call->elems)},
