@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What a step costs on a machine: rates, the trainer's own times, room on the device. Plain
+/// values; nothing here measures.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace outboard::plan {
+
+/// Speeds of one machine. 0 means instant, as for the software GPU.
+struct Rates {
+  double link_down_bytes_per_s = 0.0;    ///< device to host, while the other direction is busy too
+  double link_up_bytes_per_s = 0.0;      ///< host to device, likewise
+  std::vector<double> node_elems_per_s;  ///< elements updated per second, one entry for each node
+  double device_elems_per_s = 0.0;       ///< elements updated per second on the device
+  double norm_elems_per_s = 0.0;         ///< elements whose squares the device adds up per second
+  double copy_us = 0.0;                  ///< fixed cost of one copy across the link
+  double kernel_us = 0.0;                ///< fixed cost of one kernel of the engine
+};
+
+inline constexpr std::uint32_t kNoParameter = UINT32_MAX;
+
+/// A piece of the trainer's own work on the device.
+struct ComputePiece {
+  double us = 0.0;
+  std::uint32_t parameter = kNoParameter;  ///< index into ModelLayout::parameters
+};
+
+/// The trainer's work in the order in which it runs. One parameter may occur several times: a tied
+/// embedding is first and last in `forward`, and only its last piece of `backward` completes its
+/// gradient.
+struct StepTimes {
+  std::vector<ComputePiece> forward;   ///< each starts when its parameter is refreshed
+  std::vector<ComputePiece> backward;  ///< a parameter's gradient is complete with its last piece
+};
+
+/// Room on the device for optimizer state and its buffers.
+struct DeviceMemory {
+  std::uint64_t budget_bytes = 0;
+};
+
+/// FP32 master and two moments: AdamW and Adam.
+inline constexpr std::uint64_t kStateBytesPerElem = 12;
+/// Buckets whose state is on the device at one time, of those that are streamed through it.
+inline constexpr std::uint32_t kStreamBuffers = 2;
+/// What the gate copies to the host for one parameter.
+inline constexpr std::uint64_t kGateBytesPerParameter = 24;
+
+/// What `amount` takes at `per_s`, in microseconds; 0 if the rate is 0.
+[[nodiscard]] constexpr double duration_us(double amount, double per_s) noexcept {
+  return per_s > 0.0 ? amount * 1e6 / per_s : 0.0;
+}
+
+}  // namespace outboard::plan

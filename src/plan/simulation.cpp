@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/simulation.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "outboard/error.hpp"
+
+namespace outboard::plan {
+namespace {
+
+/// Streamed state can outlast its step, so the first steps differ from the later ones.
+constexpr int kStepsUntilSteady = 3;
+constexpr std::uint32_t kNone = UINT32_MAX;
+
+std::uint64_t gradient_count(const StepModel& model, std::span<const BucketPlace> places) {
+  std::uint64_t count = 0;
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    if (places[b].home == Home::host) count += model.buckets[b].gradients;
+  }
+  return count;
+}
+
+}  // namespace
+
+Simulation::Op Simulation::Fifo::pop() {
+  const Op op = items[head++];
+  if (head == items.size()) clear();
+  return op;
+}
+
+Simulation::Simulation(const StepModel& model, const Rates& rates, StepSchedule schedule)
+    : model_(model), rates_(rates), schedule_(schedule) {
+  units_.resize(kFirstNode + rates.node_elems_per_s.size());
+  ready_.resize(rates.node_elems_per_s.size());
+  runs_.resize(model.buckets.size());
+}
+
+const Prediction& Simulation::run(std::span<const BucketPlace> places,
+                                  std::vector<TimelineEntry>* timeline) {
+  check(places);
+  begin_run(places);
+  const int steps = streamed_.empty() ? 1 : kStepsUntilSteady;
+  for (int step = 1; step <= steps; ++step) {
+    timeline_ = step == steps ? timeline : nullptr;
+    begin_step();
+    run_step();
+  }
+  result_.step_us = now_us_ - step_start_us_;
+  result_.compute_us = units_[kCompute].busy_us;
+  result_.link_down_us = units_[kDown].busy_us;
+  result_.link_up_us = units_[kUp].busy_us;
+  for (std::size_t n = 0; n < ready_.size(); ++n) {
+    result_.node_us[n] = units_[kFirstNode + n].busy_us;
+  }
+  return result_;
+}
+
+void Simulation::check(std::span<const BucketPlace> places) const {
+  if (places.size() != model_.buckets.size()) {
+    throw Error(ErrorCode::invalid_argument,
+                "simulate(): " + std::to_string(places.size()) + " places for " +
+                    std::to_string(model_.buckets.size()) + " buckets; give one for each");
+  }
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    if (places[b].home != Home::host || places[b].node < ready_.size()) continue;
+    throw Error(ErrorCode::invalid_argument, "simulate(): bucket " + std::to_string(b) +
+                                                 " is on node " + std::to_string(places[b].node) +
+                                                 ", and Rates::node_elems_per_s has " +
+                                                 std::to_string(ready_.size()) + " entries");
+  }
+}
+
+void Simulation::begin_run(std::span<const BucketPlace> places) {
+  places_ = places;
+  now_us_ = 0.0;
+  for (Unit& unit : units_) unit = {};
+  for (BucketRun& run : runs_) run = {};
+  device_queue_.clear();
+  down_queue_.clear();
+  open_uploads_.clear();
+  hosted_.clear();
+  streamed_.clear();
+  for (std::uint32_t b = 0; b < places.size(); ++b) {
+    if (places[b].home == Home::host) hosted_.push_back(b);
+    if (places[b].home == Home::device_streamed) streamed_.push_back(b);
+  }
+  next_state_ = streamed_.size();  // begin_step() moves it to the first
+  free_buffers_ = kStreamBuffers;
+  result_.events = 0;
+}
+
+void Simulation::begin_step() {
+  step_start_us_ = now_us_;
+  for (Unit& unit : units_) unit.busy_us = 0.0;
+  for (std::size_t b = 0; b < runs_.size(); ++b) {
+    BucketRun& run = runs_[b];
+    run.missing = model_.buckets[b].gradients;
+    run.posted = run.updated = run.refreshed = false;
+  }
+  next_upload_ = 0;
+  next_state_ -= streamed_.size();
+  next_backward_ = next_forward_ = 0;
+  next_need_ = blocked_on_ = norms_left_ = 0;
+  for (const StepModel::Backward& work : model_.backward) norms_left_ += work.norms;
+  backward_left_ = model_.backward.size();
+  forward_left_ = model_.forward.size();
+  gradients_left_ = gradient_count(model_, places_);
+  unrefreshed_ = runs_.size();
+  updates_left_ = hosted_.size();
+  gate_ = schedule_ == StepSchedule::open ? Gate::open : Gate::closed;
+  result_.forward_us = model_.forward_us;
+  result_.backward_us = model_.backward_us;
+  result_.exposed = {};
+  result_.bytes_down = result_.bytes_up = 0;
+  result_.node_us.assign(ready_.size(), 0.0);
+  try_gate();
+}
+
+void Simulation::run_step() {
+  start_idle_units();
+  while (forward_left_ > 0) {
+    advance_to_next_end();
+    for (std::size_t unit = 0; unit < units_.size(); ++unit) {
+      if (units_[unit].busy && units_[unit].end_us <= now_us_) finish(unit);
+    }
+    if (forward_left_ > 0) start_idle_units();
+  }
+}
+
+void Simulation::advance_to_next_end() {
+  double next = std::numeric_limits<double>::infinity();
+  for (const Unit& unit : units_) {
+    if (unit.busy) next = std::min(next, unit.end_us);
+  }
+  if (next == std::numeric_limits<double>::infinity()) {
+    throw Error(ErrorCode::deadlock, "simulate(): bucket " + std::to_string(blocked_on_) +
+                                         " is never refreshed; a rate is not a number");
+  }
+  charge_exposed(next - now_us_);
+  now_us_ = next;
+}
+
+// --- what starts --------------------------------------------------------------------------------
+
+void Simulation::start(std::size_t index, const Op& op) {
+  Unit& unit = units_[index];
+  unit.busy = true;
+  unit.op = op;
+  unit.end_us = now_us_ + op.duration_us;
+  unit.busy_us += op.duration_us;
+  if (index == kDown) result_.bytes_down += op.bytes;
+  if (index == kUp) result_.bytes_up += op.bytes;
+  if (timeline_ == nullptr) return;
+  const std::size_t resource = std::min(index, kFirstNode);
+  timeline_->push_back({static_cast<Resource>(resource),
+                        static_cast<std::uint32_t>(index - resource), op.kind, op.index,
+                        now_us_ - step_start_us_, unit.end_us - step_start_us_});
+}
+
+void Simulation::start_idle_units() {
+  if (!units_[kCompute].busy) start_compute();
+  if (!units_[kDown].busy && !down_queue_.empty()) start(kDown, down_queue_.pop());
+  if (!units_[kUp].busy) start_up();
+  for (std::uint32_t node = 0; node < ready_.size(); ++node) {
+    if (!units_[kFirstNode + node].busy) start_node(node);
+  }
+}
+
+void Simulation::start_compute() {
+  if (!device_queue_.empty()) {
+    start(kCompute, device_queue_.pop());
+  } else if (next_backward_ < model_.backward.size()) {
+    const auto piece = static_cast<std::uint32_t>(next_backward_++);
+    start(kCompute, {OpKind::backward, piece, model_.backward[piece].us, 0});
+  } else if (backward_left_ == 0 && next_forward_ready()) {
+    const auto piece = static_cast<std::uint32_t>(next_forward_++);
+    next_need_ = 0;
+    start(kCompute, {OpKind::forward, piece, model_.forward[piece].us, 0});
+  }
+}
+
+bool Simulation::next_forward_ready() {
+  if (next_forward_ == model_.forward.size()) return false;
+  if (gate_ != Gate::open) return false;  // step() has not returned
+  const bool all = schedule_ == StepSchedule::blocking || schedule_ == StepSchedule::serial;
+  if (all && unrefreshed_ > 0) {
+    while (runs_[blocked_on_].refreshed) ++blocked_on_;
+    return false;
+  }
+  const StepModel::Forward& work = model_.forward[next_forward_];
+  for (; next_need_ < work.needs; ++next_need_) {
+    blocked_on_ = model_.needs[work.first_need + next_need_];
+    if (!runs_[blocked_on_].refreshed) return false;
+  }
+  return true;
+}
+
+/// The bucket whose weights go next, or kNone. Behind a gate they go in forward order, whatever was
+/// updated first: they were queued when it opened. With an open gate, of those updated the
+/// earliest.
+std::uint32_t Simulation::next_upload() const {
+  if (schedule_ == StepSchedule::open) return open_uploads_.empty() ? kNone : open_uploads_.front();
+  if (next_upload_ == hosted_.size() || !runs_[hosted_[next_upload_]].updated) return kNone;
+  if (schedule_ == StepSchedule::serial && updates_left_ > 0) return kNone;
+  return hosted_[next_upload_];
+}
+
+void Simulation::pop_upload() {
+  next_upload_ += 1;
+  if (schedule_ != StepSchedule::open) return;
+  std::ranges::pop_heap(open_uploads_, std::greater<>());
+  open_uploads_.pop_back();
+}
+
+bool Simulation::state_ready() const {
+  if (free_buffers_ == 0 || next_state_ >= 2 * streamed_.size()) return false;
+  const BucketRun& run = runs_[streamed_[next_state_ % streamed_.size()]];
+  const bool of_next_step = next_state_ >= streamed_.size();
+  return !run.state_here && !run.state_leaving && (!of_next_step || run.updated);
+}
+
+void Simulation::start_up() {
+  const std::uint32_t upload = next_upload();
+  const bool of_next_step = next_state_ >= streamed_.size();
+  const bool state = state_ready();
+  if (upload != kNone && (!state || of_next_step || upload < streamed_[next_state_])) {
+    pop_upload();
+    const StepModel::Bucket& shape = model_.buckets[upload];
+    start(kUp, copy_op(OpKind::weight, upload, shape.copies, shape.bytes));
+  } else if (state) {
+    const std::uint32_t bucket = streamed_[next_state_++ % streamed_.size()];
+    free_buffers_ -= 1;
+    start(kUp, copy_op(OpKind::state_in, bucket, 1,
+                       model_.buckets[bucket].padded_elems * kStateBytesPerElem));
+  }
+}
+
+void Simulation::start_node(std::uint32_t node) {
+  std::vector<std::uint32_t>& heap = ready_[node];
+  if (heap.empty()) return;
+  std::ranges::pop_heap(heap, std::greater<>());
+  const std::uint32_t bucket = heap.back();
+  heap.pop_back();
+  const auto elems = static_cast<double>(model_.buckets[bucket].elems);
+  start(kFirstNode + node,
+        {OpKind::update, bucket, duration_us(elems, rates_.node_elems_per_s[node]), 0});
+}
+
+Simulation::Op Simulation::copy_op(OpKind kind, std::uint32_t bucket, std::uint32_t copies,
+                                   std::uint64_t bytes) const {
+  const bool up = kind == OpKind::weight || kind == OpKind::state_in;
+  const double rate = up ? rates_.link_up_bytes_per_s : rates_.link_down_bytes_per_s;
+  const double us = copies * rates_.copy_us + duration_us(static_cast<double>(bytes), rate);
+  return {kind, bucket, us, bytes};
+}
+
+Simulation::Op Simulation::device_update(std::uint32_t bucket) const {
+  const StepModel::Bucket& shape = model_.buckets[bucket];
+  const auto elems = static_cast<double>(shape.elems);
+  return {OpKind::update, bucket,
+          shape.copies * rates_.kernel_us + duration_us(elems, rates_.device_elems_per_s), 0};
+}
+
+// --- what ends ----------------------------------------------------------------------------------
+
+void Simulation::finish(std::size_t index) {
+  units_[index].busy = false;
+  result_.events += 1;
+  const Op op = units_[index].op;
+  switch (op.kind) {
+    case OpKind::backward:
+      return finish_backward(op.index);
+    case OpKind::forward:
+      forward_left_ -= 1;
+      return;
+    case OpKind::norm:
+      return norms_complete(op.index);
+    case OpKind::gradient:
+      gradients_left_ -= 1;
+      piece_known(op.index);
+      return try_gate();
+    case OpKind::gate:
+      gate_ = Gate::known;
+      return try_gate();
+    case OpKind::update:
+      return finish_update(op.index);
+    case OpKind::weight:
+      return refresh(op.index);
+    case OpKind::state_in:
+      runs_[op.index].state_here = true;
+      return post_if_ready(op.index);
+    case OpKind::state_out:
+      runs_[op.index].state_leaving = false;
+      free_buffers_ += 1;
+      return;
+  }
+}
+
+void Simulation::finish_backward(std::uint32_t piece) {
+  backward_left_ -= 1;
+  const StepModel::Backward& work = model_.backward[piece];
+  for (std::uint32_t i = 0; i < work.gradients; ++i) {
+    const StepModel::Gradient& gradient = model_.gradients[work.first_gradient + i];
+    if (places_[gradient.bucket].home == Home::host) {
+      down_queue_.push(copy_op(OpKind::gradient, gradient.bucket, gradient.copies, gradient.bytes));
+    } else {
+      piece_known(gradient.bucket);
+    }
+  }
+  if (work.norms == 0) return try_gate();
+  const double us = work.norms * rates_.kernel_us +
+                    duration_us(static_cast<double>(work.norm_elems), rates_.norm_elems_per_s);
+  if (us == 0.0) return norms_complete(piece);
+  device_queue_.push({OpKind::norm, piece, us, 0});
+}
+
+void Simulation::norms_complete(std::uint32_t piece) {
+  norms_left_ -= model_.backward[piece].norms;
+  try_gate();
+}
+
+void Simulation::piece_known(std::uint32_t bucket) {
+  runs_[bucket].missing -= 1;
+  post_if_ready(bucket);
+}
+
+void Simulation::post_if_ready(std::uint32_t bucket) {
+  BucketRun& run = runs_[bucket];
+  if (gate_ != Gate::open || run.missing > 0 || run.posted) return;
+  const BucketPlace& place = places_[bucket];
+  if (place.home == Home::device_streamed && !run.state_here) return;
+  run.posted = true;
+  if (place.home == Home::host) {
+    ready_[place.node].push_back(bucket);
+    std::ranges::push_heap(ready_[place.node], std::greater<>());
+  } else {
+    device_queue_.push(device_update(bucket));
+  }
+}
+
+void Simulation::finish_update(std::uint32_t bucket) {
+  BucketRun& run = runs_[bucket];
+  run.updated = true;
+  if (places_[bucket].home == Home::host) {
+    updates_left_ -= 1;
+    if (schedule_ != StepSchedule::open) return;
+    open_uploads_.push_back(bucket);
+    std::ranges::push_heap(open_uploads_, std::greater<>());
+    return;
+  }
+  refresh(bucket);
+  if (places_[bucket].home == Home::device_resident) return;
+  run.state_here = false;
+  run.state_leaving = true;
+  down_queue_.push(copy_op(OpKind::state_out, bucket, 1,
+                           model_.buckets[bucket].padded_elems * kStateBytesPerElem));
+}
+
+void Simulation::refresh(std::uint32_t bucket) {
+  runs_[bucket].refreshed = true;
+  unrefreshed_ -= 1;
+}
+
+// --- the gate -----------------------------------------------------------------------------------
+
+void Simulation::try_gate() {
+  if (backward_left_ > 0 || norms_left_ > 0 || gate_ == Gate::open) return;
+  if (gate_ == Gate::closed) {
+    gate_ = Gate::queued;
+    const auto bytes = static_cast<double>(model_.gate_bytes);
+    const Op op{OpKind::gate, 0, rates_.copy_us + duration_us(bytes, rates_.link_down_bytes_per_s),
+                model_.gate_bytes};
+    // From a stream of its own: it waits for the copy that runs, not for those queued.
+    down_queue_.push_first(op);
+  }
+  if (gate_ == Gate::known && (schedule_ != StepSchedule::serial || gradients_left_ == 0)) {
+    open_gate();
+  }
+}
+
+void Simulation::open_gate() {
+  gate_ = Gate::open;
+  for (std::uint32_t b = 0; b < runs_.size(); ++b) post_if_ready(b);
+}
+
+// --- what the device waits for ------------------------------------------------------------------
+
+Simulation::Cause Simulation::cause_of_idleness() const {
+  if (gate_ == Gate::known) return Cause::gradients;
+  if (gate_ != Gate::open) return Cause::gate;
+  const BucketRun& run = runs_[blocked_on_];
+  if (run.missing > 0) return Cause::gradients;
+  if (places_[blocked_on_].home == Home::host) return run.updated ? Cause::weights : Cause::update;
+  return run.state_here ? Cause::device : Cause::weights;
+}
+
+void Simulation::charge_exposed(double us) {
+  const Unit& compute = units_[kCompute];
+  const OpKind kind = compute.op.kind;
+  if (compute.busy && (kind == OpKind::backward || kind == OpKind::forward)) return;
+  ExposedTime& exposed = result_.exposed;
+  switch (compute.busy ? Cause::device : cause_of_idleness()) {
+    case Cause::gradients:
+      exposed.gradients_us += us;
+      return;
+    case Cause::gate:
+      exposed.gate_us += us;
+      return;
+    case Cause::update:
+      exposed.update_us += us;
+      return;
+    case Cause::weights:
+      exposed.weights_us += us;
+      return;
+    case Cause::device:
+      exposed.device_us += us;
+      return;
+  }
+}
+
+}  // namespace outboard::plan

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The machinery behind simulate(): keeps its tables, so that one model can be simulated again and
+/// again without allocating.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/simulate.hpp"
+
+namespace outboard::plan {
+
+class Simulation {
+ public:
+  /// `model` and `rates` must outlive it.
+  Simulation(const StepModel& model, const Rates& rates, StepSchedule schedule);
+
+  /// @throws Error{invalid_argument} as simulate().
+  const Prediction& run(std::span<const BucketPlace> places,
+                        std::vector<TimelineEntry>* timeline = nullptr);
+
+ private:
+  struct Op {
+    OpKind kind = OpKind::backward;
+    std::uint32_t index = 0;  ///< as in TimelineEntry
+    double duration_us = 0.0;
+    std::uint64_t bytes = 0;
+  };
+  /// One of the resources: runs one operation at a time, to its end.
+  struct Unit {
+    bool busy = false;
+    double end_us = 0.0;
+    double busy_us = 0.0;
+    Op op;
+  };
+  /// First in, first out; keeps its memory.
+  struct Fifo {
+    std::vector<Op> items;
+    std::size_t head = 0;
+    [[nodiscard]] bool empty() const { return head == items.size(); }
+    void clear() { items.clear(), head = 0; }
+    void push(const Op& op) { items.push_back(op); }
+    void push_first(const Op& op) {
+      items.insert(items.begin() + static_cast<std::ptrdiff_t>(head), op);
+    }
+    Op pop();
+  };
+  struct BucketRun {
+    std::uint32_t missing = 0;   ///< gradients that the update still needs
+    bool state_here = false;     ///< streamed: its state is on the device, ready for an update
+    bool state_leaving = false;  ///< streamed: the copy back has not ended
+    bool posted = false;         ///< its update is queued, or further on
+    bool updated = false;
+    bool refreshed = false;  ///< the forward may read its weights
+  };
+  enum class Cause : std::uint8_t { gradients, gate, update, weights, device };
+  static constexpr std::size_t kCompute = 0, kDown = 1, kUp = 2, kFirstNode = 3;
+
+  void check(std::span<const BucketPlace> places) const;
+  void begin_run(std::span<const BucketPlace> places);
+  void begin_step();
+  void run_step();
+  void advance_to_next_end();
+  void start_idle_units();
+  void start_compute();
+  void start_up();
+  void start_node(std::uint32_t node);
+  void start(std::size_t unit, const Op& op);
+
+  void finish(std::size_t unit);
+  void finish_backward(std::uint32_t piece);
+  void gradients_complete(std::uint32_t piece);
+  void piece_known(std::uint32_t bucket);
+  void norms_complete(std::uint32_t piece);
+  void finish_update(std::uint32_t bucket);
+  void refresh(std::uint32_t bucket);
+
+  void try_gate();
+  void open_gate();
+  void post_if_ready(std::uint32_t bucket);
+  [[nodiscard]] bool next_forward_ready();
+  [[nodiscard]] std::uint32_t next_upload() const;
+  void pop_upload();
+  [[nodiscard]] bool state_ready() const;
+  [[nodiscard]] Cause cause_of_idleness() const;
+  void charge_exposed(double us);
+
+  [[nodiscard]] Op copy_op(OpKind kind, std::uint32_t bucket, std::uint32_t copies,
+                           std::uint64_t bytes) const;
+  [[nodiscard]] Op device_update(std::uint32_t bucket) const;
+
+  const StepModel& model_;
+  const Rates& rates_;
+  StepSchedule schedule_;
+  std::span<const BucketPlace> places_;
+  std::vector<TimelineEntry>* timeline_ = nullptr;
+  Prediction result_;
+
+  double now_us_ = 0.0;
+  double step_start_us_ = 0.0;
+  std::vector<Unit> units_;
+  std::vector<BucketRun> runs_;
+  std::vector<std::vector<std::uint32_t>> ready_;  ///< per node, a heap: earliest bucket first
+  Fifo device_queue_;                              ///< the engine's kernels
+  Fifo down_queue_;
+  std::vector<std::uint32_t> hosted_;        ///< buckets on the host, in forward order
+  std::vector<std::uint32_t> streamed_;      ///< buckets that are streamed, in forward order
+  std::size_t next_upload_ = 0;              ///< into hosted_
+  std::vector<std::uint32_t> open_uploads_;  ///< open gate: a heap of what has been updated
+  std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
+  std::uint32_t free_buffers_ = kStreamBuffers;
+
+  std::size_t next_backward_ = 0;
+  std::size_t next_forward_ = 0;
+  std::uint32_t next_need_ = 0;  ///< of the next piece of forward
+  std::uint32_t blocked_on_ = 0;
+  std::uint32_t norms_left_ = 0;
+  std::size_t backward_left_ = 0;
+  std::size_t forward_left_ = 0;
+  std::uint64_t gradients_left_ = 0;  ///< on their way to the host
+  std::size_t unrefreshed_ = 0;       ///< buckets
+  std::size_t updates_left_ = 0;      ///< on the host
+  enum class Gate : std::uint8_t { closed, queued, known, open } gate_ = Gate::closed;
+};
+
+}  // namespace outboard::plan

@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/step_model.hpp"
+
+#include <algorithm>
+#include <string>
+
+#include "outboard/error.hpp"
+
+namespace outboard::plan {
+namespace {
+
+void require_parameter(std::uint32_t parameter, std::size_t count, const char* where) {
+  if (parameter == kNoParameter || parameter < count) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string("StepTimes::") + where + " names parameter " + std::to_string(parameter) +
+                  " of " + std::to_string(count) + "; use indices into the layout's parameters");
+}
+
+void add_buckets(const ModelLayout& layout, StepModel& model) {
+  for (const Bucket& bucket : layout.buckets) {
+    model.buckets.push_back({bucket.elems, bucket.elems * dtype_bytes(bucket.dtype),
+                             bucket.padded_elems, bucket.padded_elems, bucket.segments, 0});
+  }
+}
+
+/// Index of the piece that completes each parameter.
+std::vector<std::size_t> last_pieces(const ModelLayout& layout, const StepTimes& times) {
+  std::vector<std::size_t> last(layout.parameters.size(), SIZE_MAX);
+  for (std::size_t i = 0; i < times.backward.size(); ++i) {
+    const std::uint32_t parameter = times.backward[i].parameter;
+    require_parameter(parameter, last.size(), "backward");
+    if (parameter != kNoParameter) last[parameter] = i;
+  }
+  for (std::size_t p = 0; p < last.size(); ++p) {
+    if (last[p] != SIZE_MAX || layout.parameters[p].count == 0) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "StepTimes::backward has no piece for parameter " + std::to_string(p) +
+                    "; each parameter needs one that completes its gradient");
+  }
+  return last;
+}
+
+void add_backward(const ModelLayout& layout, const StepTimes& times, StepModel& model) {
+  const std::vector<std::size_t> last = last_pieces(layout, times);
+  for (std::size_t i = 0; i < times.backward.size(); ++i) {
+    const ComputePiece& piece = times.backward[i];
+    StepModel::Backward work{piece.us, static_cast<std::uint32_t>(model.gradients.size()), 0, 0, 0};
+    model.backward_us += piece.us;
+    if (piece.parameter != kNoParameter && last[piece.parameter] == i) {
+      const SegmentRange range = layout.parameters[piece.parameter];
+      for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+        const Segment& segment = layout.segments[k];
+        const std::size_t element = dtype_bytes(layout.buckets[segment.bucket].dtype);
+        model.gradients.push_back({segment.bucket, 1, segment.elems * element});
+        model.buckets[segment.bucket].gradients += 1;
+        work.norm_elems += segment.elems;
+      }
+      work.gradients = range.count;
+      work.norms = range.count == 0 ? 0 : 1;
+    }
+    model.backward.push_back(work);
+  }
+}
+
+void add_forward(const ModelLayout& layout, const StepTimes& times, StepModel& model) {
+  std::vector<bool> needed(layout.buckets.size(), false);
+  for (const ComputePiece& piece : times.forward) {
+    require_parameter(piece.parameter, layout.parameters.size(), "forward");
+    StepModel::Forward work{piece.us, static_cast<std::uint32_t>(model.needs.size()), 0};
+    model.forward_us += piece.us;
+    const SegmentRange range =
+        piece.parameter == kNoParameter ? SegmentRange{} : layout.parameters[piece.parameter];
+    for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+      model.needs.push_back(layout.segments[k].bucket);
+      needed[layout.segments[k].bucket] = true;
+    }
+    work.needs = range.count;
+    model.forward.push_back(work);
+  }
+  StepModel::Forward rest{0.0, static_cast<std::uint32_t>(model.needs.size()), 0};
+  for (std::uint32_t b = 0; b < needed.size(); ++b) {
+    if (!needed[b]) model.needs.push_back(b);
+  }
+  rest.needs = static_cast<std::uint32_t>(model.needs.size()) - rest.first_need;
+  if (rest.needs > 0 || model.forward.empty()) model.forward.push_back(rest);
+}
+
+/// Groups named by `items`, in order, without repetition.
+template <class Items, class GroupOf>
+void groups_of(const Items& items, GroupOf group_of, std::vector<std::uint32_t>& out) {
+  out.clear();
+  for (const auto& item : items) out.push_back(group_of(item));
+  std::ranges::sort(out);
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+}
+
+void coarsen_forward(const StepModel& model, std::span<const std::uint32_t> group_of,
+                     StepModel& out) {
+  std::vector<std::uint32_t> groups, before;
+  for (const StepModel::Forward& work : model.forward) {
+    const auto needs = std::span(model.needs).subspan(work.first_need, work.needs);
+    groups_of(
+        needs, [&](std::uint32_t bucket) { return group_of[bucket]; }, groups);
+    if (!out.forward.empty() && (groups == before || groups.empty())) {
+      out.forward.back().us += work.us;
+      continue;
+    }
+    out.forward.push_back({work.us, static_cast<std::uint32_t>(out.needs.size()),
+                           static_cast<std::uint32_t>(groups.size())});
+    out.needs.insert(out.needs.end(), groups.begin(), groups.end());
+    before = groups;
+  }
+}
+
+void append_gradients(std::span<const StepModel::Gradient> gradients,
+                      std::span<const std::uint32_t> group_of, std::size_t first, StepModel& out) {
+  for (const StepModel::Gradient& gradient : gradients) {
+    const std::uint32_t group = group_of[gradient.bucket];
+    const auto same = [&](const StepModel::Gradient& other) { return other.bucket == group; };
+    const auto found = std::find_if(out.gradients.begin() + static_cast<std::ptrdiff_t>(first),
+                                    out.gradients.end(), same);
+    if (found == out.gradients.end()) {
+      out.gradients.push_back({group, gradient.copies, gradient.bytes});
+      out.buckets[group].gradients += 1;
+    } else {
+      found->copies += gradient.copies;
+      found->bytes += gradient.bytes;
+    }
+  }
+}
+
+void coarsen_backward(const StepModel& model, std::span<const std::uint32_t> group_of,
+                      StepModel& out) {
+  std::vector<std::uint32_t> groups, before;
+  for (const StepModel::Backward& work : model.backward) {
+    const auto gradients = std::span(model.gradients).subspan(work.first_gradient, work.gradients);
+    groups_of(
+        gradients, [&](const StepModel::Gradient& g) { return group_of[g.bucket]; }, groups);
+    if (out.backward.empty() || (groups != before && !before.empty())) {
+      out.backward.push_back({0.0, static_cast<std::uint32_t>(out.gradients.size()), 0, 0, 0});
+      before.clear();
+    }
+    StepModel::Backward& merged = out.backward.back();
+    append_gradients(gradients, group_of, merged.first_gradient, out);
+    merged.us += work.us;
+    merged.gradients = static_cast<std::uint32_t>(out.gradients.size()) - merged.first_gradient;
+    merged.norms += work.norms;
+    merged.norm_elems += work.norm_elems;
+    if (before.empty()) before = groups;
+  }
+}
+
+}  // namespace
+
+StepModel make_step_model(const ModelLayout& layout, const StepTimes& times) {
+  StepModel model;
+  model.gate_bytes = layout.parameters.size() * kGateBytesPerParameter;
+  add_buckets(layout, model);
+  add_backward(layout, times, model);
+  add_forward(layout, times, model);
+  return model;
+}
+
+StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_of) {
+  StepModel out;
+  out.forward_us = model.forward_us;
+  out.backward_us = model.backward_us;
+  out.gate_bytes = model.gate_bytes;
+  for (std::size_t b = 0; b < model.buckets.size(); ++b) {
+    if (group_of[b] >= out.buckets.size()) out.buckets.resize(group_of[b] + 1);
+    StepModel::Bucket& group = out.buckets[group_of[b]];
+    group.elems += model.buckets[b].elems;
+    group.bytes += model.buckets[b].bytes;
+    group.padded_elems += model.buckets[b].padded_elems;
+    group.largest_padded_elems =
+        std::max(group.largest_padded_elems, model.buckets[b].largest_padded_elems);
+    group.copies += model.buckets[b].copies;
+  }
+  coarsen_backward(model, group_of, out);
+  coarsen_forward(model, group_of, out);
+  return out;
+}
+
+}  // namespace outboard::plan

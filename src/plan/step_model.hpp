@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+/// A step as the simulator sees it: the layout and the trainer's times joined into flat tables.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/cost_model.hpp"
+#include "plan/model_layout.hpp"
+
+namespace outboard::plan {
+
+struct StepModel {
+  struct Bucket {
+    std::uint64_t elems = 0;                 ///< updated
+    std::uint64_t bytes = 0;                 ///< of its gradients, and of its weights
+    std::uint64_t padded_elems = 0;          ///< what its state takes
+    std::uint64_t largest_padded_elems = 0;  ///< of one of the buckets in it, if it is a group
+    std::uint32_t copies = 0;                ///< copies that one way across the link takes
+    std::uint32_t gradients = 0;             ///< entries of `gradients` with this bucket
+  };
+  /// What one piece of backward completes of one bucket.
+  struct Gradient {
+    std::uint32_t bucket = 0;
+    std::uint32_t copies = 1;
+    std::uint64_t bytes = 0;
+  };
+  struct Backward {
+    double us = 0.0;
+    std::uint32_t first_gradient = 0;
+    std::uint32_t gradients = 0;
+    std::uint32_t norms = 0;       ///< parameters that it completes
+    std::uint64_t norm_elems = 0;  ///< their elements
+  };
+  struct Forward {
+    double us = 0.0;
+    std::uint32_t first_need = 0;
+    std::uint32_t needs = 0;
+  };
+
+  std::vector<Bucket> buckets;  ///< in forward order
+  std::vector<Gradient> gradients;
+  std::vector<Backward> backward;
+  std::vector<std::uint32_t> needs;  ///< buckets that pieces of forward wait for
+  std::vector<Forward> forward;
+  double forward_us = 0.0;
+  double backward_us = 0.0;
+  std::uint64_t gate_bytes = 0;  ///< what the gate copies to the host
+};
+
+/// Each parameter must have its gradient completed by `times.backward`. A bucket that no piece of
+/// forward names is needed by the last one: every refresh is waited for before the next gradient.
+/// @throws Error{invalid_argument} for a parameter that the layout does not have or that no piece
+/// of backward completes.
+[[nodiscard]] StepModel make_step_model(const ModelLayout& layout, const StepTimes& times);
+
+/// The same step with fewer buckets: `group_of` gives each bucket its group, numbered in forward
+/// order without gaps. Neighbouring pieces of work that concern the same groups become one.
+[[nodiscard]] StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_of);
+
+}  // namespace outboard::plan

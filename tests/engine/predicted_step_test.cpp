@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+// The planner's simulator against the engine itself, on the virtual clock of the software GPU: the
+// same model, rates and times give the same step.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "engine/trajectory.hpp"
+#include "plan/simulate.hpp"
+
+namespace outboard::testing {
+namespace {
+
+constexpr std::uint64_t kWarmSteps = 2;
+constexpr std::uint64_t kMeasuredSteps = 8;
+
+struct Case {
+  std::uint64_t seed = 0;
+  Placement placement = Placement::host;
+  Schedule schedule = Schedule::exact;
+};
+
+struct Model {
+  std::vector<std::uint64_t> elems;
+  plan::StepTimes times;
+  plan::Rates rates;
+  std::uint64_t bucket_elems = 4096;
+};
+
+double between(double low, double high, std::uint64_t seed, std::uint64_t salt) {
+  return low + (high - low) * static_cast<double>(mix_bits(seed, salt, 5) % 10'000) * 1e-4;
+}
+
+/// Compute, updates and link are each the slowest for some seeds.
+Model make_model(const Case& c) {
+  const std::uint64_t seed = c.seed;
+  Model model;
+  model.bucket_elems = std::uint64_t{4096} << (seed % 3);
+  const std::uint64_t layers = 24 + mix_bits(seed, 1, 1) % 12;
+  const double forward_ns = between(10, 50, seed, 1);
+  const double backward_ns = between(20, 90, seed, 2);
+  for (std::uint32_t i = 0; i < layers; ++i) {
+    model.elems.push_back(seed % 4 == 0 ? 8192 : 1 + mix_bits(seed, i, 9) % 12'000);
+    const auto n = static_cast<double>(model.elems.back());
+    const double uneven = seed % 4 == 0 ? 1.0 : between(0.5, 1.5, seed, 100 + i);
+    model.times.forward.push_back({std::round(n * forward_ns * uneven) * 1e-3, i});
+    model.times.backward.push_back({std::round(n * backward_ns * uneven) * 1e-3, i});
+  }
+  std::ranges::reverse(model.times.backward);
+  model.rates.link_down_bytes_per_s = 2e9 / between(5, 60, seed, 3);
+  model.rates.link_up_bytes_per_s = 2e9 / between(5, 60, seed, 4);
+  const std::uint64_t nodes = 1 + seed % 2;
+  for (std::uint64_t n = 0; n < nodes; ++n) {
+    model.rates.node_elems_per_s.push_back(
+        1e9 / (between(10, 70, seed, 5 + n) * static_cast<double>(nodes)));
+  }
+  model.rates.copy_us = seed % 3 == 0 ? 0.0 : 2.0;
+  return model;
+}
+
+/// Bytes that the device's update and norm kernels touch for one element.
+constexpr double kUpdateBytes = 28.0;
+constexpr double kNormBytes = 2.0;
+
+TinyOptions engine_options(const Model& model, const Case& c) {
+  TinyOptions options;
+  options.device = virtual_device(c.seed);
+  sim::Rates& rates = options.device.rates;
+  rates.link_down_bytes_per_s = model.rates.link_down_bytes_per_s;
+  rates.link_up_bytes_per_s = model.rates.link_up_bytes_per_s;
+  rates.copy_latency = sim::Duration(std::llround(model.rates.copy_us * 1e3));
+  rates.device_bytes_per_s = model.rates.device_elems_per_s * kUpdateBytes;
+  rates.host_elems_per_s = model.rates.node_elems_per_s;
+  options.config.schedule = c.schedule;
+  options.config.placement = c.placement;
+  options.config.max_grad_norm = 1.0;
+  options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
+  options.config.bucket_bytes = static_cast<std::size_t>(model.bucket_elems) * 2;
+  options.config.host.threads_per_node = 1;
+  options.config.host.synthetic_topology =
+      "numa:" + std::to_string(model.rates.node_elems_per_s.size()) + " core:1 pu:1";
+  add_parameters(options, model.elems);
+  for (std::size_t i = 0; i < model.elems.size(); ++i) {
+    const double backward_us = model.times.backward[model.elems.size() - 1 - i].us;
+    options.forward_each.emplace_back(std::llround(model.times.forward[i].us * 1e3));
+    options.backward_each.emplace_back(std::llround(backward_us * 1e3));
+  }
+  options.digest = false;
+  return options;
+}
+
+/// Mean step, from one end of forward to another.
+double measured_us(const Model& model, const Case& c) {
+  TinyTrainer trainer(engine_options(model, c));
+  trainer.start();
+  sim::Gpu gpu = trainer.gpu();
+  std::vector<sim::Duration> ends;
+  for (std::uint64_t s = 0; s < kWarmSteps + kMeasuredSteps; ++s) {
+    trainer.forward();
+    gpu.launch(
+        trainer.reader(), sim::Duration(0), [&](sim::KernelView&) { ends.push_back(gpu.now()); },
+        "mark");
+    trainer.backward();
+    EXPECT_TRUE(trainer.finish().result.applied());
+  }
+  const sim::Duration took = ends.back() - ends[kWarmSteps - 1];
+  return static_cast<double>(took.count()) * 1e-3 / static_cast<double>(kMeasuredSteps);
+}
+
+double predicted_us(const Model& model, const Case& c) {
+  // The engine's own layout: nodes with one thread each weigh the same.
+  const std::vector<double> weights(model.rates.node_elems_per_s.size(), 1.0);
+  std::vector<plan::ParameterShape> shapes;
+  for (const std::uint64_t elems : model.elems) shapes.push_back({elems, DType::f16});
+  const plan::ModelLayout layout = plan::make_layout(shapes, model.bucket_elems * 2, weights);
+  const bool resident = c.placement == Placement::device_resident;
+  std::vector<plan::BucketPlace> places;
+  for (const plan::Bucket& bucket : layout.buckets) {
+    places.push_back({resident ? plan::Home::device_resident : plan::Home::host, bucket.node});
+  }
+  return plan::simulate(plan::make_step_model(layout, model.times), model.rates, places,
+                        c.schedule == Schedule::serial ? plan::StepSchedule::serial
+                                                       : plan::StepSchedule::exact)
+      .step_us;
+}
+
+std::vector<Case> all_cases() {
+  std::vector<Case> cases;
+  for (std::uint64_t seed = 0; seed < 12; ++seed) {
+    cases.push_back({seed, Placement::host, Schedule::exact});
+    cases.push_back({seed, Placement::host, Schedule::serial});
+    cases.push_back({seed, Placement::device_resident, Schedule::exact});
+  }
+  return cases;
+}
+
+// The mean: the software GPU draws lots which of two waiting copies goes first.
+TEST(PredictedStep, IsTheEnginesOwnWithinOnePercent) {
+  double worst = 0.0;
+  for (const Case& c : all_cases()) {
+    Model model = make_model(c);
+    if (c.placement == Placement::device_resident) {
+      model.rates.device_elems_per_s = 1e9 / between(1, 10, c.seed, 8);
+      model.rates.norm_elems_per_s = model.rates.device_elems_per_s * kUpdateBytes / kNormBytes;
+    }
+    SCOPED_TRACE("seed " + std::to_string(c.seed) +
+                 (c.placement == Placement::host ? ", host" : ", resident") +
+                 (c.schedule == Schedule::serial ? ", serial" : ", exact"));
+    const double measured = measured_us(model, c);
+    const double predicted = predicted_us(model, c);
+    EXPECT_NEAR(predicted, measured, 0.01 * measured);
+    worst = std::max(worst, std::abs(predicted / measured - 1.0));
+  }
+  std::printf("%zu configurations, worst error %.3f %%\n", all_cases().size(), 100 * worst);
+}
+
+}  // namespace
+}  // namespace outboard::testing

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: Apache-2.0
+// The simulated step against the closed formulas, where these are exact, and its own accounts.
+#include "plan/simulate.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "outboard/error.hpp"
+#include "plan/random_steps.hpp"
+
+namespace outboard::plan {
+namespace {
+
+using testing::Draw;
+using testing::draw_step;
+using testing::Formula;
+using testing::RandomStep;
+using testing::Shape;
+
+constexpr double kRounding = 1e-9;
+
+Prediction run(const RandomStep& step, StepSchedule schedule,
+               std::vector<TimelineEntry>* timeline = nullptr) {
+  return simulate(make_step_model(step.layout, step.times), step.rates, step.places, schedule,
+                  timeline);
+}
+
+RandomStep random_step(std::uint64_t seed, Shape shape) {
+  Draw draw(seed * 977 + 5);
+  const std::size_t count = testing::draw_count(draw, shape);
+  return draw_step(seed, shape, count, std::uint64_t{8192} << draw.below(5));
+}
+
+TEST(Simulate, SerialIsTheSumOfItsParts) {
+  for (const Shape shape : testing::kShapes) {
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+      SCOPED_TRACE("shape " + std::to_string(static_cast<int>(shape)) + " seed " +
+                   std::to_string(seed));
+      const RandomStep step = random_step(seed, shape);
+      const Formula formula = testing::work_out(step);
+      const Prediction serial = run(step, StepSchedule::serial);
+      // The gate's copy goes between copies of gradients, or after them.
+      EXPECT_LE(serial.step_us, formula.serial_us() * (1 + kRounding));
+      EXPECT_GE(serial.step_us, formula.serial_us() * (1 - kRounding) - formula.gate_us);
+    }
+  }
+}
+
+TEST(Simulate, ExactKeepsItsBoundOnEveryShape) {
+  double worst = 0.0;
+  std::size_t count = 0;
+  for (const Shape shape : testing::kShapes) {
+    for (std::uint64_t seed = 0; seed < 240; ++seed) {
+      SCOPED_TRACE("shape " + std::to_string(static_cast<int>(shape)) + " seed " +
+                   std::to_string(seed));
+      const RandomStep step = random_step(seed, shape);
+      const Formula formula = testing::work_out(step);
+      const Prediction exact = run(step, StepSchedule::exact);
+      worst = std::max(worst, exact.step_us / formula.exact_us());
+      ++count;
+      EXPECT_LE(exact.step_us, formula.exact_us() * 1.01);
+      EXPECT_GE(exact.step_us, (exact.forward_us + exact.backward_us) * (1 - kRounding));
+      if (formula.copies_outstanding()) continue;
+      // Everything has arrived when the gate opens: the formula is exact.
+      EXPECT_NEAR(exact.step_us, formula.exact_us(), formula.exact_us() * kRounding);
+    }
+  }
+  std::printf("%zu layouts, worst exact / bound %.6f\n", count, worst);
+  EXPECT_GE(count, 1000u);
+}
+
+TEST(Simulate, OpenHidesAllButOneBucketWhenBucketsAreEven) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomStep step = random_step(seed, Shape::even);
+    step.rates.norm_elems_per_s = 0.0;
+    step.rates.kernel_us = 0.0;
+    const Formula formula = testing::work_out(step);
+    const Prediction open = run(step, StepSchedule::open);
+    const double slowest =
+        std::max({formula.backward_us, formula.download_us, formula.update_us, formula.upload_us});
+    // A pipeline of four stages: the first bucket passes each, the slowest does all of them.
+    const auto fuller = [](const Bucket& a, const Bucket& b) { return a.elems < b.elems; };
+    const Bucket& fullest = *std::ranges::max_element(step.layout.buckets, fuller);
+    const double layers = std::max(1.0, static_cast<double>(fullest.elems) /
+                                            static_cast<double>(step.layout.segments[0].elems));
+    const double most = formula.forward_us + slowest + layers * step.times.backward[0].us +
+                        formula.largest_download_us * layers + formula.largest_update_us +
+                        formula.largest_upload_us;
+    EXPECT_LE(open.step_us, most * (1 + kRounding));
+    EXPECT_LE(open.step_us, run(step, StepSchedule::serial).step_us * (1 + kRounding));
+  }
+}
+
+/// Places drawn at random, streamed ones included.
+void scatter(RandomStep& step, std::uint64_t seed) {
+  Draw draw(seed);
+  for (BucketPlace& place : step.places) place.home = static_cast<Home>(draw.below(kHomes));
+}
+
+TEST(Simulate, AccountsForAllTime) {
+  for (const Shape shape : testing::kShapes) {
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+      SCOPED_TRACE("shape " + std::to_string(static_cast<int>(shape)) + " seed " +
+                   std::to_string(seed));
+      RandomStep step = random_step(seed, shape);
+      if (seed % 4 != 0) scatter(step, seed);
+      for (const auto schedule : {StepSchedule::exact, StepSchedule::open, StepSchedule::blocking,
+                                  StepSchedule::serial}) {
+        const Prediction p = run(step, schedule);
+        const double sum = p.forward_us + p.backward_us + p.exposed.total_us();
+        EXPECT_NEAR(p.step_us, sum, p.step_us * kRounding);
+        EXPECT_LE(p.compute_us, p.step_us * (1 + kRounding));
+        EXPECT_GE(p.compute_us, (p.forward_us + p.backward_us) * (1 - kRounding));
+      }
+    }
+  }
+}
+
+TEST(Simulate, LessWaitingIsNeverSlowerOnTheHost) {
+  for (const Shape shape : testing::kShapes) {
+    for (std::uint64_t seed = 0; seed < 40; ++seed) {
+      const RandomStep step = random_step(seed, shape);
+      const double exact = run(step, StepSchedule::exact).step_us;
+      const double blocking = run(step, StepSchedule::blocking).step_us;
+      const double serial = run(step, StepSchedule::serial).step_us;
+      EXPECT_LE(exact, blocking * (1 + kRounding)) << "seed " << seed;
+      EXPECT_LE(blocking, serial * (1 + kRounding)) << "seed " << seed;
+    }
+  }
+}
+
+TEST(Simulate, TimelineHoldsEveryOperationAndNoResourceDoesTwoThings) {
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    RandomStep step = random_step(seed, Shape::uneven);
+    scatter(step, seed);
+    std::vector<TimelineEntry> timeline;
+    const Prediction p = run(step, StepSchedule::exact, &timeline);
+    std::vector<double> free_at(3 + step.rates.node_elems_per_s.size(), 0.0);
+    std::size_t updates = 0;
+    double compute = 0.0;
+    for (const TimelineEntry& entry : timeline) {
+      const std::size_t unit = static_cast<std::size_t>(entry.resource) + entry.node;
+      EXPECT_GE(entry.start_us, free_at[unit] - p.step_us * kRounding);
+      EXPECT_GE(entry.end_us, entry.start_us);
+      free_at[unit] = entry.end_us;
+      if (entry.kind == OpKind::update) ++updates;
+      if (entry.resource == Resource::compute) compute += entry.end_us - entry.start_us;
+    }
+    EXPECT_EQ(updates, step.layout.buckets.size());
+    EXPECT_NEAR(compute, p.compute_us, p.step_us * kRounding);
+  }
+}
+
+/// Small enough to work out by hand: one bucket of each home.
+TEST(Simulate, ByHand) {
+  RandomStep step;
+  step.layout = testing::layout_of({4096, 4096, 4096}, 4096, {1.0});
+  step.times.forward = {{10, 0}, {10, 1}, {10, 2}};
+  step.times.backward = {{20, 2}, {20, 1}, {20, 0}};
+  step.rates.link_down_bytes_per_s = 8192e6 / 5.0;  // a gradient in 5 us
+  step.rates.link_up_bytes_per_s = 8192e6 / 5.0;    // a weight in 5 us, a state in 30 us
+  step.rates.node_elems_per_s = {4096e6 / 100.0};   // an update in 100 us
+  step.rates.device_elems_per_s = 4096e6 / 2.0;     // an update in 2 us
+  const double gate = 72.0 / 8192.0 * 5.0;
+  step.places = {{Home::host, 0}, {Home::device_resident, 0}, {Home::device_streamed, 0}};
+  const Prediction mixed = run(step, StepSchedule::exact);
+  // Backward 60, the gate's scalars (behind the gradient that the end of backward sends, 5), the
+  // update of bucket 0 100, its weight 5, forward 30. The device updates its two meanwhile.
+  EXPECT_NEAR(mixed.step_us, 60 + 5 + gate + 100 + 5 + 30, 1e-6);
+  EXPECT_NEAR(mixed.exposed.device_us, 4, 1e-6);
+  EXPECT_EQ(mixed.bytes_down, 8192u + 72u + 4096u * 12);
+  EXPECT_EQ(mixed.bytes_up, 8192u + 4096u * 12);
+  step.places[0] = {Home::device_resident, 0};
+  const Prediction device = run(step, StepSchedule::exact);
+  // State of bucket 2 is sent ahead, during backward.
+  EXPECT_NEAR(device.step_us, 60 + gate + 3 * 2 + 30, 1e-6);
+}
+
+TEST(Simulate, RefusesPlacesThatDoNotFit) {
+  RandomStep step = random_step(1, Shape::even);
+  step.places.pop_back();
+  EXPECT_THROW((void)run(step, StepSchedule::exact), Error);
+  step.places.push_back({Home::host, 77});
+  EXPECT_THROW((void)run(step, StepSchedule::exact), Error);
+  step.times.backward.pop_back();
+  EXPECT_THROW((void)make_step_model(step.layout, step.times), Error);
+}
+
+}  // namespace
+}  // namespace outboard::plan
