@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/planner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "outboard/error.hpp"
+#include "plan/interleave.hpp"
+#include "plan/search.hpp"
+
+namespace outboard::plan {
+namespace {
+
+/// Groups that the search moves. More find finer splits and leave fewer trials for each: 24 give
+/// steps that are 4 % longer.
+constexpr std::size_t kGroups = 64;
+/// Bounds the time of a search, at about 70 ns each. Forty times as many shorten a step by 1 %.
+constexpr std::uint64_t kSearchEvents = 250'000;
+
+void require_sane(const Rates& rates, const Policy& policy) {
+  const auto require_rate = [](double value, const char* name) {
+    if (value >= 0.0 && std::isfinite(value)) return;
+    throw Error(ErrorCode::invalid_argument, std::string("plan(): Rates::") + name + " is " +
+                                                 std::to_string(value) +
+                                                 "; it must be 0 (instant) or positive");
+  };
+  require_rate(rates.link_down_bytes_per_s, "link_down_bytes_per_s");
+  require_rate(rates.link_up_bytes_per_s, "link_up_bytes_per_s");
+  require_rate(rates.device_elems_per_s, "device_elems_per_s");
+  require_rate(rates.norm_elems_per_s, "norm_elems_per_s");
+  require_rate(rates.copy_us, "copy_us");
+  require_rate(rates.kernel_us, "kernel_us");
+  for (const double rate : rates.node_elems_per_s) require_rate(rate, "node_elems_per_s");
+  if (policy.device_fraction >= 0.0 && policy.device_fraction <= 1.0) return;
+  throw Error(ErrorCode::invalid_argument, "plan(): Policy::device_fraction is " +
+                                               std::to_string(policy.device_fraction) +
+                                               "; it must be within [0, 1]");
+}
+
+std::uint64_t total_elems(const StepModel& model) {
+  std::uint64_t sum = 0;
+  for (const StepModel::Bucket& bucket : model.buckets) sum += bucket.padded_elems;
+  return sum;
+}
+
+/// Resident from the first one needed on: these leave the wait that nothing hides. Then one bucket
+/// more or one less, whatever comes nearer.
+std::vector<BucketPlace> places_of_fraction(const StepModel& model, double fraction) {
+  std::vector<BucketPlace> places(model.buckets.size());
+  const double wanted = fraction * static_cast<double>(total_elems(model));
+  double have = 0.0;
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    const auto elems = static_cast<double>(model.buckets[b].padded_elems);
+    // Later and smaller ones may still fit.
+    if (std::abs(have + elems - wanted) >= std::abs(have - wanted)) continue;
+    have += elems;
+    places[b].home = Home::device_resident;
+  }
+  return places;
+}
+
+void require_fraction(const StepModel& model, const std::vector<BucketPlace>& places,
+                      double fraction) {
+  double resident = 0.0;
+  std::uint64_t largest = 0;
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    largest = std::max(largest, model.buckets[b].padded_elems);
+    if (places[b].home == Home::device_resident) {
+      resident += static_cast<double>(model.buckets[b].padded_elems);
+    }
+  }
+  const auto total = static_cast<double>(std::max<std::uint64_t>(total_elems(model), 1));
+  if (std::abs(resident / total - fraction) <= kFractionTolerance) return;
+  throw Error(ErrorCode::invalid_config,
+              "a device fraction of " + std::to_string(fraction) +
+                  " is not within 2 % of any choice of whole buckets: the nearest is " +
+                  std::to_string(resident / total) + ", the largest bucket has " +
+                  std::to_string(static_cast<double>(largest) / total) +
+                  " of the state; use a smaller Config::bucket_bytes");
+}
+
+void require_budget(std::uint64_t needed, const DeviceMemory& memory, double fraction) {
+  if (needed <= memory.budget_bytes) return;
+  throw Error(ErrorCode::out_of_memory,
+              "a device fraction of " + std::to_string(fraction) + " needs " +
+                  std::to_string(needed) + " bytes of device memory and the budget is " +
+                  std::to_string(memory.budget_bytes) + ": " +
+                  std::to_string(needed - memory.budget_bytes) +
+                  " bytes short; use a smaller fraction or raise the budget");
+}
+
+/// Consecutive buckets of one node together, as long as they have no more than their part of all
+/// elements.
+std::vector<std::uint32_t> make_groups(const StepModel& model,
+                                       const std::vector<BucketPlace>& places) {
+  std::uint32_t node_count = 1;
+  for (const BucketPlace& place : places) node_count = std::max(node_count, place.node + 1);
+  const double most = static_cast<double>(total_elems(model)) / kGroups;
+  struct Open {
+    std::uint32_t group = UINT32_MAX;
+    double elems = 0.0;
+  };
+  std::vector<Open> open(node_count);
+  std::uint32_t groups = 0;
+  std::vector<std::uint32_t> group_of(places.size());
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    Open& group = open[places[b].node];
+    const auto elems = static_cast<double>(model.buckets[b].padded_elems);
+    if (group.group == UINT32_MAX || group.elems + elems > most) {
+      group = {groups++, 0.0};
+    }
+    group.elems += elems;
+    group_of[b] = group.group;
+  }
+  return group_of;
+}
+
+/// Candidate plans and the best of them so far.
+class Choice {
+ public:
+  Choice(const StepModel& model, const Rates& rates, StepSchedule schedule)
+      : model_(model), rates_(rates), simulation_(model, rates, schedule) {}
+
+  /// Takes the places if they are faster than those before, or the first.
+  void offer(std::vector<BucketPlace> places) {
+    const double step_us = simulate(places);
+    if (!places_.empty() && step_us >= step_us_) return;
+    places_ = std::move(places);
+    step_us_ = step_us;
+  }
+  void replace(std::vector<BucketPlace> places) {
+    step_us_ = simulate(places);
+    places_ = std::move(places);
+  }
+  [[nodiscard]] const std::vector<BucketPlace>& places() const { return places_; }
+  [[nodiscard]] double step_us() const { return step_us_; }
+  [[nodiscard]] std::uint64_t events() const { return events_; }
+
+ private:
+  double simulate(std::vector<BucketPlace>& places) {
+    place_on_nodes(model_, rates_, places);
+    const Prediction& prediction = simulation_.run(places);
+    events_ += prediction.events;
+    return prediction.step_us;
+  }
+
+  const StepModel& model_;
+  const Rates& rates_;
+  Simulation simulation_;
+  std::vector<BucketPlace> places_;
+  double step_us_ = 0.0;
+  std::uint64_t events_ = 0;
+};
+
+/// Uses what a choice of whole groups leaves of the budget: resident buckets in forward order.
+std::vector<BucketPlace> topped_up(const StepModel& model, std::vector<BucketPlace> places,
+                                   std::uint64_t budget_bytes) {
+  std::uint64_t used = device_state_bytes(model, places);
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    const std::uint64_t bytes = model.buckets[b].padded_elems * kStateBytesPerElem;
+    if (places[b].home != Home::host || used + bytes > budget_bytes) continue;
+    places[b].home = Home::device_resident;
+    used += bytes;
+  }
+  return places;
+}
+
+std::uint64_t choose_automatically(const StepModel& model, const Rates& rates,
+                                   const DeviceMemory& memory, const Policy& policy,
+                                   Choice& choice) {
+  const std::vector<std::uint32_t> group_of = make_groups(model, choice.places());
+  const StepModel coarse = coarsen(model, group_of);
+  Search search(coarse, rates, policy.schedule,
+                {memory.budget_bytes, policy.streaming, kSearchEvents});
+  const std::vector<BucketPlace>& found = search.run();
+  std::vector<BucketPlace> places;
+  places.reserve(group_of.size());
+  for (const std::uint32_t group : group_of) places.push_back(found[group]);
+  choice.offer(places);
+  choice.offer(topped_up(model, places, memory.budget_bytes));
+  return search.events();
+}
+
+Plan make_plan(const StepModel& model, const std::vector<BucketPlace>& places) {
+  Plan plan;
+  plan.buckets = places;
+  plan.device_bytes = device_state_bytes(model, places);
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    const std::uint64_t elems = model.buckets[b].padded_elems;
+    if (places[b].home == Home::device_resident) plan.resident_elems += elems;
+    if (places[b].home == Home::device_streamed) plan.streamed_elems += elems;
+  }
+  return plan;
+}
+
+}  // namespace
+
+void place_on_nodes(const StepModel& model, const Rates& rates, std::span<BucketPlace> places) {
+  std::vector<std::uint64_t> elems;
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    if (places[b].home != Home::device_resident) elems.push_back(model.buckets[b].padded_elems);
+  }
+  std::vector<double> weights = rates.node_elems_per_s;
+  // Rates of 0 are instant nodes, as good as each other.
+  const bool instant = std::ranges::any_of(weights, [](double rate) { return rate <= 0.0; });
+  if (instant) weights.assign(weights.size(), 1.0);
+  const std::vector<std::uint32_t> nodes = interleave(elems, weights);
+  std::size_t next = 0;
+  for (BucketPlace& place : places) {
+    place.node = place.home == Home::device_resident ? 0 : nodes[next++];
+  }
+}
+
+std::uint64_t device_state_bytes(const StepModel& model, std::span<const BucketPlace> places) {
+  std::uint64_t elems = 0;
+  std::uint64_t largest_streamed = 0;
+  for (std::size_t b = 0; b < places.size(); ++b) {
+    const StepModel::Bucket& bucket = model.buckets[b];
+    if (places[b].home == Home::device_resident) elems += bucket.padded_elems;
+    if (places[b].home == Home::device_streamed) {
+      largest_streamed = std::max(largest_streamed, bucket.largest_padded_elems);
+    }
+  }
+  return (elems + kStreamBuffers * largest_streamed) * kStateBytesPerElem;
+}
+
+Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
+          const DeviceMemory& memory, const Policy& policy) {
+  require_sane(rates, policy);
+  const StepModel model = make_step_model(layout, times);
+  Choice choice(model, rates, policy.schedule);
+  choice.offer(std::vector<BucketPlace>(model.buckets.size()));
+  const double host_only_us = choice.step_us();
+  std::uint64_t searched = 0;
+  if (policy.kind == PolicyKind::fraction) {
+    choice.replace(places_of_fraction(model, policy.device_fraction));
+    require_fraction(model, choice.places(), policy.device_fraction);
+    require_budget(device_state_bytes(model, choice.places()), memory, policy.device_fraction);
+  } else if (policy.kind == PolicyKind::automatic) {
+    searched = choose_automatically(model, rates, memory, policy, choice);
+  }
+  Plan result = make_plan(model, choice.places());
+  result.step_us = choice.step_us();
+  result.host_only_step_us = host_only_us;
+  result.simulated_events = choice.events() + searched;
+  return result;
+}
+
+}  // namespace outboard::plan
