@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What training a model will take, in bytes and in time, before anything is allocated: for a
+/// machine that is here, or for one that is not. Pure functions of their arguments.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "outboard/config.hpp"
+#include "outboard/export.hpp"
+#include "outboard/stats.hpp"
+#include "outboard/types.hpp"
+
+namespace outboard {
+
+/// Speeds. 0 means instant.
+struct OUTBOARD_API PlanningMachine {
+  double link_down_bytes_per_s = 0.0;  ///< device to host, while the other direction is busy too
+  double link_up_bytes_per_s = 0.0;    ///< host to device, likewise
+  std::vector<double> node_elems_per_s = {0.0};  ///< parameters each NUMA node updates per second
+  double device_elems_per_s = 0.0;               ///< parameters the device would update per second
+  double norm_elems_per_s = 0.0;  ///< gradients whose squares the device adds up per second
+  double copy_us = 0.0;           ///< fixed cost of a copy across the link
+  double kernel_us = 0.0;         ///< fixed cost of one of the engine's kernels
+};
+
+struct PlannedParameter {
+  std::uint64_t elems = 0;
+  DType dtype = DType::f16;  ///< of the weight and its gradient
+};
+
+/// A piece of the trainer's work on the device.
+struct PlannedWork {
+  static constexpr std::uint32_t kNoParameter = UINT32_MAX;
+  double us = 0.0;
+  std::uint32_t parameter = kNoParameter;  ///< index into PlannedModel::parameters
+};
+
+/// One step of a trainer. A tied weight may occur several times in `forward` and in `backward`; its
+/// gradient is complete with its last piece of backward.
+struct OUTBOARD_API PlannedModel {
+  std::vector<PlannedParameter> parameters;  ///< in the order of add_parameter()
+  std::vector<PlannedWork> forward;          ///< in order; each piece needs its parameter refreshed
+  std::vector<PlannedWork> backward;         ///< in order; every parameter occurs
+};
+
+/// Where the FP32 state is to be.
+struct OUTBOARD_API PlannedPlacement {
+  enum class Kind : std::uint8_t {
+    host,       ///< all of it on the host
+    fraction,   ///< `device_fraction` of it on the device, within 2 %
+    automatic,  ///< what makes the step shortest within `device_budget_bytes`
+  };
+  Kind kind = Kind::host;
+  double device_fraction = 0.0;
+  std::uint64_t device_budget_bytes = UINT64_MAX;  ///< for optimizer state
+};
+
+/// A steady-state step: forward + backward + exposed.
+struct OUTBOARD_API PlannedStep {
+  double step_us = 0.0;
+  double forward_us = 0.0;
+  double backward_us = 0.0;
+  // Time in which the device does none of the trainer's work, by what it waits for:
+  double exposed_gradients_us = 0.0;  ///< gradients on their way to the host
+  double exposed_gate_us = 0.0;       ///< the norm's scalars
+  double exposed_update_us = 0.0;     ///< updates on the host
+  double exposed_weights_us = 0.0;    ///< weights on their way to the device
+  double exposed_device_us = 0.0;     ///< norms and updates that the device does itself
+  // What each resource is busy for, hidden or not:
+  double link_down_us = 0.0;
+  double link_up_us = 0.0;
+  double update_us = 0.0;  ///< the busiest node
+  double device_us = 0.0;  ///< the engine's kernels on the device
+  std::uint64_t bytes_down = 0;
+  std::uint64_t bytes_up = 0;
+  std::uint64_t buckets = 0;
+  std::uint64_t resident_buckets = 0;
+  std::uint64_t device_state_bytes = 0;
+  double device_fraction = 0.0;  ///< of the state, as it came out
+
+  [[nodiscard]] double exposed_us() const {
+    return exposed_gradients_us + exposed_gate_us + exposed_update_us + exposed_weights_us +
+           exposed_device_us;
+  }
+};
+
+/// Simulates a step under `config.schedule` with buckets of `config.bucket_bytes`.
+/// @throws Error{invalid_config} for settings, Error{invalid_argument} for a model or rates that
+/// make no sense, Error{out_of_memory} for a fraction beyond the budget.
+[[nodiscard]] OUTBOARD_API PlannedStep plan_step(const PlannedModel& model,
+                                                 const PlanningMachine& machine,
+                                                 const Config& config,
+                                                 const PlannedPlacement& placement = {});
+
+/// What Engine::ledger() will say after commit() of groups of AdamW or Adam, without addresses, on
+/// a machine of `nodes` NUMA nodes of equally many threads that pins what it is asked to. @throws
+/// Error{invalid_config}.
+[[nodiscard]] OUTBOARD_API MemoryLedger plan_memory(std::span<const PlannedParameter> parameters,
+                                                    std::uint32_t nodes, const Config& config);
+
+}  // namespace outboard

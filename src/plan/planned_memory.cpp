@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ledger that the engine will have, worked out from the layout alone.
+#include <algorithm>
+#include <array>
+
+#include "outboard/error.hpp"
+#include "outboard/planning.hpp"
+#include "plan/cost_model.hpp"
+#include "plan/planned_shapes.hpp"
+
+namespace outboard {
+namespace {
+
+constexpr std::uint64_t kPageBytes = 4096;     // host memory is mapped in whole pages
+constexpr std::uint64_t kDeviceAlign = 256;    // as device memory is handed out
+constexpr std::size_t kRingSlots = 4;          // bounce ring, where not everything is pinned
+constexpr std::size_t kGradientRingSlots = 8;  // bounce ring of Accumulate::host
+constexpr std::array<const char*, 3> kState = {"master weight", "exp_avg", "exp_avg_sq"};
+
+std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
+  return (bytes + multiple - 1) / multiple * multiple;
+}
+
+class Ledger {
+ public:
+  Ledger(const plan::ModelLayout& layout, std::span<const PlannedParameter> parameters,
+         const Config& config)
+      : layout_(layout), parameters_(parameters), config_(config) {
+    for (const PlannedParameter& p : parameters) ledger_.trainable_elems += p.elems;
+  }
+
+  MemoryLedger make() {
+    const bool resident = config_.placement == Placement::device_resident;
+    const bool sums = config_.accumulate == Accumulate::host;
+    resident ? add_device_state() : add_host_state();
+    if (sums) resident ? add_device_sums() : add_host_sums();
+    if (!resident) add_staging(sums);
+    add_scalars();
+    return std::move(ledger_);
+  }
+
+ private:
+  void host(const char* purpose, MemoryPlace place, std::uint32_t node, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    ledger_.entries.push_back({purpose, place, node, round_up(bytes, kPageBytes), nullptr});
+  }
+  void device(const char* purpose, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    ledger_.entries.push_back({purpose, MemoryPlace::device, 0, bytes, nullptr});
+  }
+
+  void add_host_state() {
+    for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
+      for (const char* purpose : kState) {
+        host(purpose, MemoryPlace::host_pageable, node, layout_.node_elems[node] * sizeof(float));
+      }
+    }
+  }
+  void add_device_state() {
+    std::uint64_t elems = 0;
+    for (const std::uint64_t node : layout_.node_elems) elems += node;
+    for (const char* purpose : kState) device(purpose, elems * sizeof(float));
+  }
+  void add_host_sums() {
+    for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
+      host("gradient accumulator", MemoryPlace::host_pageable, node,
+           layout_.node_elems[node] * sizeof(float));
+    }
+  }
+  void add_device_sums() {
+    std::uint64_t bytes = 0;
+    for (const PlannedParameter& parameter : parameters_) {
+      bytes += round_up(parameter.elems * sizeof(float), kDeviceAlign);
+    }
+    device("gradient accumulator", bytes);
+  }
+
+  [[nodiscard]] std::uint64_t largest_slot_bytes() const {
+    std::uint64_t largest = 0;
+    for (const plan::Bucket& bucket : layout_.buckets) {
+      largest = std::max<std::uint64_t>(largest, bucket.slot_bytes());
+    }
+    return largest;
+  }
+  /// Slots of buckets [first, last) on each node.
+  void add_slots(std::size_t first, std::size_t last, MemoryPlace place) {
+    std::vector<std::uint64_t> bytes(layout_.node_elems.size(), 0);
+    for (std::size_t b = first; b < last; ++b) {
+      const plan::Bucket& bucket = layout_.buckets[b];
+      bytes[bucket.node] += bucket.slot_bytes();
+    }
+    for (std::uint32_t node = 0; node < bytes.size(); ++node) {
+      host("gradient and weight staging", place, node, bytes[node]);
+    }
+  }
+  void add_staging(bool sums) {
+    const std::size_t buckets = layout_.buckets.size();
+    const std::size_t limit = config_.pinned_slots ? *config_.pinned_slots : buckets;
+    std::size_t ring = sums ? std::min({kGradientRingSlots, limit, buckets}) : 0;
+    std::size_t direct = buckets;
+    if (limit < buckets) {
+      if (ring == 0) ring = std::min({kRingSlots, limit, buckets});
+      direct = limit - std::min(limit, ring);
+    }
+    add_slots(0, direct, MemoryPlace::host_pinned);
+    add_slots(direct, buckets, MemoryPlace::host_pageable);
+    host("bounce ring", MemoryPlace::host_pinned, 0, ring * largest_slot_bytes());
+  }
+  /// The gate's, a count of overflowed weights for each parameter, and the digest's sum.
+  void add_scalars() {
+    const std::uint64_t each = plan::kGateBytesPerParameter + sizeof(std::uint64_t);
+    const std::uint64_t bytes = parameters_.size() * each + sizeof(std::uint64_t);
+    host("gate scalars", MemoryPlace::host_pinned, 0, bytes);
+    device("gate scalars", bytes);
+  }
+
+  const plan::ModelLayout& layout_;
+  std::span<const PlannedParameter> parameters_;
+  const Config& config_;
+  MemoryLedger ledger_;
+};
+
+}  // namespace
+
+MemoryLedger plan_memory(std::span<const PlannedParameter> parameters, std::uint32_t nodes,
+                         const Config& config) {
+  config.validate();
+  if (nodes == 0) {
+    throw Error(ErrorCode::invalid_argument, "plan_memory(): 0 NUMA nodes; at least 1");
+  }
+  const std::vector<double> weights(nodes, 1.0);
+  const plan::ModelLayout layout =
+      plan::make_layout(plan::shapes_of(parameters), config.bucket_bytes, weights);
+  return Ledger(layout, parameters, config).make();
+}
+
+}  // namespace outboard
