@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cli/bench_update.hpp"
+#include "cli/plan.hpp"
 #include "outboard/error.hpp"
 #include "outboard/version.hpp"
 
@@ -33,6 +34,8 @@ int run(int argc, const char* const* argv) {
   bench->require_subcommand(1);
   outboard::cli::BenchUpdateWords words;
   outboard::cli::add_bench_update(*bench, words);
+  outboard::cli::PlanWords plan_words;
+  const CLI::App* plan = outboard::cli::add_plan(app, plan_words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wish) {  // help or version
@@ -40,6 +43,7 @@ int run(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return complain(std::string(error.what()) + "; outboard --help lists what there is", 2);
   }
+  if (plan->parsed()) return outboard::cli::run(outboard::cli::settle(plan_words));
   return outboard::cli::run(outboard::cli::settle(words));
 }
 

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+// Times of a model's steps, and what follows from them.
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "cli/plan_request.hpp"
+
+namespace outboard::cli {
+namespace {
+
+constexpr double kHidden = 0.95;  // of the speed without offload
+constexpr double kCopyUs = 10.0;
+constexpr double kKernelUs = 5.0;
+constexpr std::array<std::uint64_t, 5> kTokenRows = {4096, 8192, 16384, 32768, 65536};
+
+Config config_of(const PlanRequest& request) {
+  Config config;
+  config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
+  return config;
+}
+
+PlanningMachine machine_of(const PlanRequest& request) {
+  PlanningMachine machine;
+  machine.link_down_bytes_per_s = machine.link_up_bytes_per_s = request.link.value;
+  machine.node_elems_per_s.assign(request.nodes, request.host_update.value / request.nodes);
+  machine.device_elems_per_s = request.device_memory.value / update_bytes(request.dtype);
+  machine.norm_elems_per_s =
+      request.device_memory.value / static_cast<double>(dtype_bytes(request.dtype));
+  machine.copy_us = kCopyUs;
+  machine.kernel_us = kKernelUs;
+  return machine;
+}
+
+PlannedStep step_at(const PlanRequest& request, std::uint64_t tokens,
+                    const PlannedPlacement& placement) {
+  return plan_step(plan_work(request, tokens), machine_of(request), config_of(request), placement);
+}
+
+/// As if there were room for all state on the device.
+double without_offload_us(const PlanRequest& request, std::uint64_t tokens) {
+  return step_at(request, tokens,
+                 {.kind = PlannedPlacement::Kind::fraction, .device_fraction = 1.0})
+      .step_us;
+}
+
+SpeedRow speed_at(const PlanRequest& request, std::uint64_t tokens) {
+  return {tokens, step_at(request, tokens, {}).step_us, without_offload_us(request, tokens)};
+}
+
+/// Fewest tokens, to about 1 %; none below 2^26.
+std::optional<std::uint64_t> tokens_to_hide(const PlanRequest& request) {
+  const auto hidden = [&](double tokens) {
+    return speed_at(request, static_cast<std::uint64_t>(tokens)).fraction() >= kHidden;
+  };
+  double low = 1.0;
+  double high = 67'108'864.0;
+  if (!hidden(high)) return std::nullopt;
+  while (high > low * 1.01 && high - low > 1.0) {
+    const double middle = std::sqrt(low * high);
+    (hidden(middle) ? high : low) = middle;
+  }
+  return static_cast<std::uint64_t>(high);
+}
+
+/// Most parameters for which `fits`, to about 1 %.
+template <class Fits>
+std::uint64_t most_parameters(double high, Fits fits) {
+  double low = 1.0;
+  while (high > low * 1.01 && high - low > 1.0) {
+    const double middle = std::sqrt(low * high);
+    (fits(static_cast<std::uint64_t>(middle)) ? low : high) = middle;
+  }
+  return static_cast<std::uint64_t>(low);
+}
+
+void find_largest(PlanReport& report) {
+  const PlanRequest& request = report.request;
+  const double most = static_cast<double>(request.device_bytes) / 2.0 + 2.0;  // weights alone
+  bool host_too_small = false;
+  report.largest = most_parameters(most, [&](std::uint64_t parameters) {
+    const MemoryPlan plan = plan_bytes(stand_in(parameters), request);
+    const bool on_device = sum_of(plan.device) <= request.device_bytes;
+    const bool on_host = plan.host() <= request.host_bytes;
+    if (!on_device || !on_host) host_too_small = on_device;  // of the smallest that does not fit
+    return on_device && on_host;
+  });
+  report.largest_limit = host_too_small ? "host memory" : "device memory";
+  report.largest_without_offload = most_parameters(most, [&](std::uint64_t parameters) {
+    return plan_bytes(stand_in(parameters), request).without_offload <= request.device_bytes;
+  });
+}
+
+/// Pieces of one model's work.
+class Work {
+ public:
+  Work(const PlanRequest& request, std::uint64_t tokens)
+      : request_(request),
+        tensors_(tensors_of(request.shape, request.context)),
+        us_per_flop_(static_cast<double>(tokens) / static_cast<double>(request.micro_batches) *
+                     1e6 / request.compute.value) {}
+
+  PlannedModel make() {
+    for (const Tensor& tensor : tensors_)
+      model_.parameters.push_back({tensor.elems, request_.dtype});
+    add_forward();
+    add_backward();
+    add_other_micro_batches();
+    return std::move(model_);
+  }
+
+ private:
+  [[nodiscard]] double head_us() const { return tied_head_flops(request_.shape) * us_per_flop_; }
+
+  void add_forward() {
+    for (std::uint32_t i = 0; i < tensors_.size(); ++i) {
+      model_.forward.push_back({tensors_[i].forward_flops * us_per_flop_, i});
+    }
+    if (request_.shape.tied) model_.forward.push_back({head_us(), 0});
+  }
+  /// Twice the forward, and with checkpointing a layer's forward once more before its backward.
+  void add_backward() {
+    if (request_.shape.tied) model_.backward.push_back({2 * head_us(), 0});
+    std::uint64_t layer = Tensor::kNoLayer;
+    for (auto i = static_cast<std::uint32_t>(tensors_.size()); i-- > 0;) {
+      const Tensor& tensor = tensors_[i];
+      if (request_.checkpointing && tensor.layer != layer && tensor.layer != Tensor::kNoLayer) {
+        model_.backward.push_back({layer_us(tensor.layer), PlannedWork::kNoParameter});
+      }
+      layer = tensor.layer;
+      model_.backward.push_back({2 * tensor.forward_flops * us_per_flop_, i});
+    }
+  }
+  [[nodiscard]] double layer_us(std::uint64_t layer) const {
+    double flops = 0.0;
+    for (const Tensor& tensor : tensors_) {
+      if (tensor.layer == layer) flops += tensor.forward_flops;
+    }
+    return flops * us_per_flop_;
+  }
+  /// The first one's forward and the last one's backward overlap with the engine; the others lie
+  /// between.
+  void add_other_micro_batches() {
+    double us = 0.0;
+    for (const PlannedWork& piece : model_.forward) us += piece.us;
+    for (const PlannedWork& piece : model_.backward) us += piece.us;
+    us *= static_cast<double>(request_.micro_batches - 1);
+    if (us > 0.0) {
+      model_.backward.insert(model_.backward.begin(), {us, PlannedWork::kNoParameter});
+    }
+  }
+
+  const PlanRequest& request_;
+  std::vector<Tensor> tensors_;
+  double us_per_flop_;
+  PlannedModel model_;
+};
+
+}  // namespace
+
+PlannedModel plan_work(const PlanRequest& request, std::uint64_t tokens) {
+  return Work(request, tokens).make();
+}
+
+std::string limit_of(const PlannedStep& step) {
+  if (step.exposed_us() < (1.0 - kHidden) * step.step_us) return "compute: offload is hidden";
+  struct Part {
+    double us;
+    const char* what;
+  };
+  const std::array<Part, 4> parts = {
+      {{step.exposed_update_us, "the update on the host"},
+       {step.exposed_gradients_us + step.exposed_gate_us, "the link, device to host"},
+       {step.exposed_weights_us, "the link, host to device"},
+       {step.exposed_device_us, "the engine's kernels on the device"}}};
+  return std::ranges::max_element(parts, {}, &Part::us)->what;
+}
+
+PlanReport make_plan_report(const PlanRequest& request) {
+  PlanReport report;
+  report.request = request;
+  report.parameters = count_parameters(request.shape);
+  report.memory = plan_bytes(request.shape, request);
+  const std::uint64_t used = sum_of(report.memory.device);
+  report.free_bytes = used < request.device_bytes ? request.device_bytes - used : 0;
+  report.host = step_at(request, request.tokens, {});
+  report.best = step_at(
+      request, request.tokens,
+      {.kind = PlannedPlacement::Kind::automatic, .device_budget_bytes = report.free_bytes});
+  report.without_offload_us = without_offload_us(request, request.tokens);
+  for (const std::uint64_t tokens : kTokenRows) report.speed.push_back(speed_at(request, tokens));
+  report.tokens_to_hide = tokens_to_hide(request);
+  find_largest(report);
+  return report;
+}
+
+}  // namespace outboard::cli

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What `outboard plan` is asked, and what it answers: plain values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/model_shape.hpp"
+#include "outboard/planning.hpp"
+
+namespace outboard::cli {
+
+enum class Known : std::uint8_t {
+  given,     ///< on the command line
+  measured,  ///< on this machine, just now
+  assumed,   ///< neither: a usual value
+};
+
+struct Rate {
+  double value = 0.0;
+  Known known = Known::assumed;
+};
+
+struct PlanRequest {
+  ModelShape shape;
+  DType dtype = DType::f16;         ///< of weights and gradients, activations too
+  std::uint64_t tokens = 8192;      ///< per step, all micro-batches together
+  std::uint64_t micro_batches = 1;  ///< their gradients are summed by the trainer
+  std::uint64_t context = 2048;     ///< tokens that each one attends to
+  std::uint64_t device_bytes = std::uint64_t{24} << 30;
+  std::uint64_t host_bytes = 0;
+  std::uint32_t nodes = 1;
+  Rate link;                  ///< bytes per second, each way
+  Rate host_update;           ///< parameters per second, all nodes together
+  Rate compute;               ///< FLOP per second that the trainer reaches
+  Rate device_memory;         ///< bytes per second of the device's own memory
+  bool checkpointing = true;  ///< keep each layer's input only, compute the rest again
+  bool gradient_ring = true;  ///< gradients of two layers at a time
+  bool whole_logits = true;   ///< logits and their FP32 gradient are kept
+  std::optional<std::uint64_t> activation_bytes;  ///< instead of the estimate
+  std::uint64_t bucket_bytes = std::uint64_t{4} << 20;
+  std::string json;  ///< a file, "-" for standard output, "" for none
+};
+
+struct Bytes {
+  std::string purpose;
+  std::uint64_t bytes = 0;
+};
+[[nodiscard]] std::uint64_t sum_of(const std::vector<Bytes>& entries);
+
+/// Device and host memory of one model.
+struct MemoryPlan {
+  std::vector<Bytes> device, pinned, pageable;
+  std::uint64_t without_offload = 0;  ///< on the device, with all state there
+  std::uint64_t checkpoint = 0;       ///< the state alone
+  [[nodiscard]] std::uint64_t host() const { return sum_of(pinned) + sum_of(pageable); }
+};
+
+struct SpeedRow {
+  std::uint64_t tokens = 0;
+  double step_us = 0.0;
+  double without_offload_us = 0.0;
+  [[nodiscard]] double fraction() const { return without_offload_us / step_us; }
+};
+
+struct PlanReport {
+  PlanRequest request;
+  std::uint64_t parameters = 0;
+  MemoryPlan memory;
+  PlannedStep host;                 ///< all state on the host
+  PlannedStep best;                 ///< some of it on the device, in what is free there
+  std::uint64_t free_bytes = 0;     ///< of the device, beside all in `memory`
+  double without_offload_us = 0.0;  ///< were there room for everything
+  std::vector<SpeedRow> speed;
+  std::optional<std::uint64_t> tokens_to_hide;  ///< for 95 % of the speed without offload
+  std::uint64_t largest = 0;                    ///< parameters that fit, by usual proportions
+  std::uint64_t largest_without_offload = 0;
+  std::string largest_limit;  ///< "device memory" or "host memory"
+};
+
+/// @throws Error as plan_step() and plan_memory() do.
+[[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
+[[nodiscard]] MemoryPlan plan_bytes(const ModelShape& shape, const PlanRequest& request);
+/// The step at so many tokens. Formulas: docs/planning.md.
+[[nodiscard]] PlannedModel plan_work(const PlanRequest& request, std::uint64_t tokens);
+/// What makes the step longer than its compute, in words.
+[[nodiscard]] std::string limit_of(const PlannedStep& step);
+
+[[nodiscard]] std::string plan_text(const PlanReport& report);
+[[nodiscard]] std::string plan_json(const PlanReport& report);
+
+/// "f16", "bf16" or "f32".
+[[nodiscard]] const char* name_of(DType dtype);
+/// What the update moves for one parameter: gradient and weight, FP32 state in and out.
+[[nodiscard]] double update_bytes(DType dtype);
+/// "24GiB", "800MB" or a number of bytes. @throws UsageError quoting what is none.
+[[nodiscard]] std::uint64_t parse_bytes(const std::string& text);
+/// 16-bit parameters per second that the engine updates here, all nodes together. Takes about a
+/// second and 300 MB.
+[[nodiscard]] double measure_host_update();
+
+}  // namespace outboard::cli

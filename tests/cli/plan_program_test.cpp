@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+/// `outboard plan` as a user runs it.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "../examples/process.hpp"
+
+namespace outboard::cli {
+namespace {
+
+using text::test::Finished;
+
+Finished plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {OUTBOARD_PROGRAM, "plan"});
+  return text::test::run(
+      {.arguments = std::move(arguments), .environment = {}, .interrupt_after = {}});
+}
+
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
+TEST(PlanProgram, PrintsATableAndWritesJson) {
+  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) /
+                                     ("outboard_plan_" + std::to_string(getpid()) + ".json");
+  const Finished finished =
+      plan({"--params", "7b", "--gpu-mem", "24GiB", "--host-mem", "256GiB", "--pcie", "25",
+            "--dram", "60", "--tflops", "150", "--json", file});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(has(finished.out, "7,000,000,000 parameters"));
+  EXPECT_TRUE(has(finished.out, "fits"));
+  std::ifstream in(file);
+  EXPECT_EQ(nlohmann::json::parse(in).at("parameters"), 7'000'000'000U);
+  std::filesystem::remove(file);
+}
+
+TEST(PlanProgram, MeasuresTheHostWhereItIsNotGiven) {
+  const Finished finished = plan({"--model", "gpt2", "--json", "-"});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  const auto json = nlohmann::json::parse(finished.out);
+  EXPECT_EQ(json.at("request").at("host_update_params_per_s").at("from"), "measured");
+  EXPECT_EQ(json.at("request").at("link_bytes_per_s").at("from"), "assumed");
+}
+
+TEST(PlanProgram, ReadsAConfigurationFile) {
+  const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) /
+                                     ("outboard_config_" + std::to_string(getpid()) + ".json");
+  std::ofstream(file) << R"({"hidden_size": 512, "num_hidden_layers": 4, "vocab_size": 1000,
+                             "num_attention_heads": 8, "intermediate_size": 1024})";
+  const Finished finished = plan({"--config", file, "--dram", "60"});
+  EXPECT_EQ(finished.exit_code, 0) << finished.err;
+  EXPECT_TRUE(has(finished.out, "4 layers of width 512"));
+  std::filesystem::remove(file);
+}
+
+TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
+  struct Case {
+    std::vector<std::string> arguments;
+    std::string says;
+  };
+  const std::vector<Case> cases = {
+      {{}, "one of --params, --model and --config"},
+      {{"--params", "many"}, "\"many\" is no number of parameters"},
+      {{"--model", "gpt9"}, "no model is called \"gpt9\""},
+      {{"--params", "1b", "--gpu-mem", "lots"}, "\"lots\" is no amount of memory"},
+      {{"--params", "1b", "--dtype", "f64"}, "f64"},
+      {{"--params", "1b", "--dram", "60", "--tokens", "2", "--micro-batches", "3"}, "2 tokens"},
+      {{"--config", "/nowhere/config.json"}, "cannot read /nowhere/config.json"},
+  };
+  for (const Case& refused : cases) {
+    const Finished finished = plan(refused.arguments);
+    EXPECT_EQ(finished.exit_code, 2) << finished.err;
+    EXPECT_TRUE(has(finished.err, refused.says)) << finished.err;
+    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
+    EXPECT_EQ(finished.out, "");
+  }
+}
+
+}  // namespace
+}  // namespace outboard::cli

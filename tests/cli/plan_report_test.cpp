@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+// What `outboard plan` answers: sums that agree, speeds that make sense, text that fits.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <string>
+
+#include "cli/command_line.hpp"
+#include "cli/plan.hpp"
+
+namespace outboard::cli {
+namespace {
+
+PlanRequest request_for(const char* model) {
+  PlanRequest request;
+  request.shape = preset_shape(model);
+  request.host_bytes = std::uint64_t{256} << 30;
+  request.link = {25e9, Known::given};
+  request.host_update = {2e9, Known::given};
+  request.compute = {150e12, Known::given};
+  request.device_memory = {900e9, Known::assumed};
+  return request;
+}
+
+TEST(PlanReport, SixteenBytesOfAParameterAreAllSomewhere) {
+  for (const char* model : {"gpt2", "qwen2.5-0.5b", "llama-2-7b"}) {
+    PlanRequest request = request_for(model);
+    request.gradient_ring = false;
+    request.activation_bytes = 0;
+    const MemoryPlan plan = plan_bytes(request.shape, request);
+    const auto n = static_cast<double>(count_parameters(request.shape));
+    EXPECT_NEAR(static_cast<double>(sum_of(plan.device)) / n, 4.0, 0.01) << model;
+    EXPECT_NEAR(static_cast<double>(sum_of(plan.pinned)) / n, 2.0, 0.01) << model;
+    EXPECT_NEAR(static_cast<double>(sum_of(plan.pageable)) / n, 12.0, 0.01) << model;
+    EXPECT_EQ(static_cast<double>(plan.without_offload), 16.0 * n) << model;
+    request.dtype = DType::f32;
+    const MemoryPlan wide = plan_bytes(request.shape, request);
+    EXPECT_NEAR(static_cast<double>(sum_of(wide.device)) / n, 8.0, 0.01) << model;
+    EXPECT_NEAR(static_cast<double>(sum_of(wide.pinned)) / n, 4.0, 0.01) << model;
+  }
+}
+
+TEST(PlanReport, WorkIsTwoFlopsForwardAndFourBackward) {
+  PlanRequest request = request_for("llama-2-7b");
+  request.compute = {1e6, Known::given};  // a FLOP in a microsecond
+  request.checkpointing = false;
+  const auto sum = [](const std::vector<PlannedWork>& work) {
+    double us = 0.0;
+    for (const PlannedWork& piece : work) us += piece.us;
+    return us;
+  };
+  const PlannedModel plain = plan_work(request, 1);
+  EXPECT_NEAR(sum(plain.backward), 2 * sum(plain.forward), 1e-6 * sum(plain.forward));
+  request.checkpointing = true;
+  const PlannedModel again = plan_work(request, 1);
+  const double head = 2.0 * 4096 * 32000;  // outside the layers: not computed again
+  EXPECT_NEAR(sum(again.backward), 3 * sum(again.forward) - head, 1e-6 * sum(again.forward));
+  request.micro_batches = 4;
+  const PlannedModel four = plan_work(request, 4);
+  EXPECT_NEAR(sum(four.forward), sum(again.forward), 1e-6 * sum(again.forward));
+  EXPECT_NEAR(sum(four.backward), 4 * sum(again.backward) + 3 * sum(again.forward),
+              1e-6 * sum(again.backward));
+}
+
+TEST(PlanReport, AnswersHangTogether) {
+  const PlanReport report = make_plan_report(request_for("qwen2.5-0.5b"));
+  EXPECT_LE(report.best.step_us, report.host.step_us);
+  EXPECT_LE(report.best.device_state_bytes, report.free_bytes);
+  double before = 0.0;
+  for (const SpeedRow& row : report.speed) {
+    EXPECT_GE(row.fraction(), before) << row.tokens << ": more compute hides more";
+    before = row.fraction() * 0.98;
+  }
+  ASSERT_TRUE(report.tokens_to_hide.has_value());
+  PlanRequest there = report.request;
+  there.tokens = report.tokens_to_hide.value_or(0);
+  const PlanReport hidden = make_plan_report(there);
+  EXPECT_GE(hidden.without_offload_us / hidden.host.step_us, 0.95);
+  there.tokens = there.tokens * 9 / 10;
+  const PlanReport exposed = make_plan_report(there);
+  EXPECT_LT(exposed.without_offload_us / exposed.host.step_us, 0.95);
+  EXPECT_GT(report.largest, report.largest_without_offload);
+  const MemoryPlan largest = plan_bytes(stand_in(report.largest), report.request);
+  EXPECT_LE(sum_of(largest.device), report.request.device_bytes);
+  EXPECT_LE(largest.host(), report.request.host_bytes);
+}
+
+TEST(PlanReport, NamesWhatLimits) {
+  PlanRequest request = request_for("gpt2");
+  request.tokens = 512;
+  request.host_update.value = 1e8;
+  EXPECT_EQ(make_plan_report(request).host.exposed_update_us > 0, true);
+  EXPECT_EQ(limit_of(make_plan_report(request).host), "the update on the host");
+  request.host_update.value = 1e12;
+  request.link.value = 1e9;
+  EXPECT_NE(limit_of(make_plan_report(request).host).find("the link"), std::string::npos);
+  request.link.value = 1e13;
+  request.tokens = 65536;
+  EXPECT_EQ(limit_of(make_plan_report(request).host), "compute: offload is hidden");
+}
+
+TEST(PlanReport, TextFitsAHundredColumnsAndJsonSaysTheSame) {
+  const PlanReport report = make_plan_report(request_for("llama-2-7b"));
+  const std::string text = plan_text(report);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
+  for (const char* part :
+       {"6,738,415,616 parameters", "device memory", "host memory, pinned", "master weight",
+        "exp_avg_sq", "gradient and weight staging", "masters and moments", "gradients down",
+        "weights up", "limited by", "tokens a step", "largest model", "assumed; give --hbm"}) {
+    EXPECT_NE(text.find(part), std::string::npos) << part;
+  }
+  const auto json = nlohmann::json::parse(plan_json(report));
+  EXPECT_EQ(json.at("parameters"), report.parameters);
+  EXPECT_EQ(json.at("device").at("total"), sum_of(report.memory.device));
+  EXPECT_EQ(json.at("host_step").at("step_us"), report.host.step_us);
+  EXPECT_EQ(json.at("speed").size(), report.speed.size());
+  EXPECT_EQ(json.at("request").at("link_bytes_per_s").at("from"), "given");
+}
+
+TEST(PlanWords, AreSettledOrRefused) {
+  PlanWords words;
+  words.params = "1m";
+  words.dram = 56.0;
+  words.host_memory = "1.5GiB";
+  const PlanRequest request = settle(words);
+  EXPECT_EQ(request.host_update.value, 2e9);
+  EXPECT_EQ(request.host_bytes, 1'610'612'736U);
+  EXPECT_EQ(request.link.known, Known::assumed);
+  words.dtype = "f32";
+  EXPECT_EQ(settle(words).host_update.value, 1.75e9);  // 32 bytes for each parameter
+  words.model = "gpt2";
+  EXPECT_THROW((void)settle(words), UsageError);
+  words.model.clear();
+  words.config = "/nowhere/config.json";
+  words.params.clear();
+  EXPECT_THROW((void)settle(words), UsageError);
+  for (const char* bad : {"", "x", "12QiB", "-1", "0", "1e30"}) {
+    EXPECT_THROW((void)parse_bytes(bad), UsageError) << bad;
+  }
+}
+
+TEST(MeasureHostUpdate, GivesARate) {
+  const double rate = measure_host_update();
+  EXPECT_TRUE(std::isfinite(rate));
+  EXPECT_GT(rate, 0.0);
+}
+
+}  // namespace
+}  // namespace outboard::cli
