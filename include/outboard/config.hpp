@@ -57,9 +57,10 @@ enum class Placement : std::uint8_t {
 /// The machine the engine runs on, for tests and for containers that hide it.
 struct OUTBOARD_API HostOptions {
   /// "" discovers the machine; otherwise a made-up one such as "numa:2 core:4 pu:1", whose nodes
-  /// are bound to nothing.
+  /// are bound to nothing; at most 64 nodes and 4,096 cpus.
   std::string synthetic_topology{};
-  std::uint32_t threads_per_node = 0;  ///< 0: the physical cores allowed, less `reserve_cores`
+  /// 0: the physical cores allowed, less `reserve_cores`. At most 4,096 on all nodes together.
+  std::uint32_t threads_per_node = 0;
   std::optional<std::uint32_t>
       reserve_cores{};  ///< cores left to the trainer; default 1 beyond 2 cores
 };

@@ -3,6 +3,7 @@
 #include <numeric>
 #include <string>
 
+#include "outboard/error.hpp"
 #include "topology/machine.hpp"
 
 namespace outboard::topology {
@@ -20,6 +21,16 @@ std::string spell(const std::vector<std::uint32_t>& threads) {
   return text + (sum(threads) == 1 ? " thread: " : " threads: ");
 }
 
+void check_configured(std::size_t nodes, std::uint32_t threads_per_node) {
+  const std::uint64_t all = std::uint64_t{nodes} * threads_per_node;
+  if (all <= kMostThreads) return;
+  throw Error(ErrorCode::invalid_config,
+              "Config::host.threads_per_node is " + std::to_string(threads_per_node) + ", on " +
+                  std::to_string(nodes) + (nodes == 1 ? " node " : " nodes ") +
+                  std::to_string(all) + " threads; allowed: at most " +
+                  std::to_string(kMostThreads) + " in all (0: the engine chooses)");
+}
+
 /// Takes from the largest node, the last among equals, so that nodes stay even.
 void shrink_to(std::vector<std::uint32_t>& threads, std::uint32_t limit) {
   while (sum(threads) > limit) {
@@ -35,6 +46,7 @@ ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_no
                             std::uint32_t reserve_cores) {
   ThreadChoice choice;
   if (threads_per_node != 0) {
+    check_configured(machine.nodes.size(), threads_per_node);
     choice.threads_per_node.assign(machine.nodes.size(), threads_per_node);
     choice.why = spell(choice.threads_per_node) + "as configured";
     return choice;
@@ -51,6 +63,10 @@ ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_no
   if (machine.quota_cores > 0 && sum(choice.threads_per_node) > machine.quota_cores) {
     shrink_to(choice.threads_per_node, machine.quota_cores);
     why += ", CPU quota " + std::to_string(machine.quota_cores);
+  }
+  if (sum(choice.threads_per_node) > kMostThreads) {
+    shrink_to(choice.threads_per_node, kMostThreads);
+    why += ", at most " + std::to_string(kMostThreads);
   }
   choice.why = spell(choice.threads_per_node) + why;
   return choice;

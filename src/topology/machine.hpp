@@ -26,20 +26,26 @@ struct Machine {
   std::string notes;                     ///< what was found and from where, one line each
 };
 
+inline constexpr std::uint64_t kMostMadeUpCpus = 4096;
+inline constexpr std::size_t kMostMadeUpNodes = 64;
+inline constexpr std::uint32_t kMostThreads = 4096;  ///< of one engine, on all nodes together
+
 /// What hwloc sees, restricted to this process's affinity; the cgroup quota is read beside it. One
 /// node with all allowed cpus when nothing is known. Never throws for a strange machine.
 [[nodiscard]] Machine discover();
 /// A made-up machine from an hwloc synthetic description such as "numa:2 core:4 pu:1".
-/// @throws Error{invalid_config} quoting the text.
+/// @throws Error{invalid_config} quoting the text if hwloc cannot read it, or if it has more than
+/// kMostMadeUpCpus cpus or kMostMadeUpNodes nodes, with which hwloc takes minutes.
 [[nodiscard]] Machine synthetic(std::string_view description);
 
 /// Threads for each node: explicit `threads_per_node` if not 0; else its allowed physical cores,
 /// less `reserve_cores` (taken from the last node, at least one stays), within the quota. `why`
-/// says it in words.
+/// says it in words. Never more than kMostThreads in all.
 struct ThreadChoice {
   std::vector<std::uint32_t> threads_per_node;
   std::string why;
 };
+/// @throws Error{invalid_config} if `threads_per_node` makes more.
 [[nodiscard]] ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_node,
                                           std::uint32_t reserve_cores);
 

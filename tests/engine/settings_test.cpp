@@ -28,6 +28,11 @@ TEST(BrokenConfig, NamesTheFieldOfTheEngine) {
   expect_refused("bucket_bytes", [](Config& c) { c.bucket_bytes = 8191; });
   expect_refused("pinned_slots", [](Config& c) { c.pinned_slots = 0; });
   Config config;
+  config.host.threads_per_node = 4'000'000'000;
+  sim::Gpu other(virtual_device());
+  expect_error(ErrorCode::invalid_config, {"threads_per_node is 4000000000", "at most 4096"},
+               [&] { Engine engine(other.device(), config); });
+  config = {};
   config.host.synthetic_topology = "a machine of dreams";
   sim::Gpu gpu(virtual_device());
   expect_error(ErrorCode::invalid_config, {"a machine of dreams"},

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "support/expect_error.hpp"
+
 #include "topology/machine.hpp"
 
 namespace outboard::topology {
@@ -47,6 +49,34 @@ TEST(ChooseThreads, EveryNodeKeepsOneThreadBelowTheQuota) {
             (Threads{1, 1, 1, 1}));
   EXPECT_EQ(choose_threads(machine_of("core:1 pu:1"), 0, 5).why,
             "1 thread: 1 allowed physical cores");
+}
+
+TEST(ChooseThreads, MoreThanASystemGivesAreRefusedWithTheLimit) {
+  EXPECT_EQ(choose_threads(machine_of("numa:2 core:1 pu:1"), 2048, 0).threads_per_node,
+            (Threads{2048, 2048}));
+  struct Case {
+    const char* machine;
+    std::uint32_t threads;
+    const char* all;
+  };
+  for (const Case& c :
+       {Case{"numa:2 core:1 pu:1", 2049, "4098"}, Case{"core:1 pu:1", 100000, "100000"},
+        Case{"numa:4 core:1 pu:1", 0x80000000u, "8589934592"}}) {
+    SCOPED_TRACE(c.all);
+    testing::expect_error(ErrorCode::invalid_config,
+                          {"threads_per_node is " + std::to_string(c.threads),
+                           std::string(c.all) + " threads", "at most 4096"},
+                          [&] { (void)choose_threads(machine_of(c.machine), c.threads, 0); });
+  }
+}
+
+TEST(ChooseThreads, ALargerMachineGetsNoMoreThanTheLimit) {
+  Machine machine = machine_of("numa:2 core:1 pu:1");
+  for (Node& node : machine.nodes) node.cores.assign(3000, 0);
+  const ThreadChoice choice = choose_threads(machine, 0, 0);
+  EXPECT_EQ(choice.threads_per_node, (Threads{2048, 2048}));
+  EXPECT_NE(choice.why.find("6000 allowed physical cores, at most 4096"), std::string::npos)
+      << choice.why;
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "outboard/error.hpp"
+#include "support/expect_error.hpp"
 
 namespace outboard::topology {
 namespace {
@@ -57,6 +58,25 @@ TEST(SyntheticMachine, NonsenseIsQuoted) {
       EXPECT_NE(std::string(error.what()).find("\"" + std::string(text) + "\""), std::string::npos);
     }
   }
+}
+
+TEST(SyntheticMachine, LargerOnesAreRefusedBeforeHwlocTakesMinutes) {
+  struct Case {
+    const char* text;
+    const char* found;
+  };
+  for (const Case& c :
+       {Case{"numa:9999 core:1 pu:1", "9999 cpus"}, Case{"core:4097 1", "4097 cpus"},
+        Case{"64 65", "4160 cpus"}, Case{"numa:65 core:1 pu:1", "65 nodes"},
+        Case{"pack:99999999999 core:99999999999 pu:1", "at least 2147483648 cpus"}}) {
+    SCOPED_TRACE(c.text);
+    testing::expect_error(ErrorCode::invalid_config,
+                          {"\"" + std::string(c.text) + "\"", c.found, "64 nodes and 4096 cpus"},
+                          [&] { (void)synthetic(c.text); });
+  }
+  EXPECT_EQ(synthetic("numa:64 core:2 pu:1").nodes.size(), 64u);
+  EXPECT_EQ(synthetic("pack:2 numa:1(memory=99999999) l2:1(size=8192) core:2 pu:1").nodes.size(),
+            2u);
 }
 
 Cpus allowed_cpus() {
