@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "exec/crews.hpp"
 
+#include <future>
+#include <optional>
 #include <system_error>
 
 #include "outboard/error.hpp"
@@ -19,6 +21,32 @@ void check_thread_counts(std::size_t nodes, const std::vector<std::uint32_t>& th
         ErrorCode::invalid_argument,
         "executor: 0 threads for node " + std::to_string(node) + "; every node needs at least 1");
   }
+}
+
+namespace {
+
+Error refused_thread(std::size_t number, const std::system_error& error) {
+  return {ErrorCode::out_of_memory,
+          "executor: thread " + std::to_string(number) + " could not start: " + error.what() +
+              "; use fewer threads or raise the limit (ulimit -u, ulimit -v, container pids)"};
+}
+
+}  // namespace
+
+void require_startable(std::size_t threads) {
+  std::vector<std::thread> started;
+  started.reserve(threads);
+  std::promise<void> all;
+  const std::shared_future<void> go = all.get_future().share();
+  std::optional<Error> refused;
+  try {
+    while (started.size() < threads) started.emplace_back([go] { go.wait(); });
+  } catch (const std::system_error& error) {
+    refused = refused_thread(started.size() + 1, error);
+  }
+  all.set_value();
+  for (std::thread& thread : started) thread.join();
+  if (refused) throw *refused;
 }
 
 CrewExecutor::CrewExecutor(const topology::Machine& machine,
@@ -58,10 +86,7 @@ void CrewExecutor::start_thread(NodeCrew& crew) {
   try {
     threads_.emplace_back([&crew] { crew.work(); });
   } catch (const std::system_error& error) {
-    throw Error(ErrorCode::out_of_memory,
-                "executor: thread " + std::to_string(threads_.size() + 1) +
-                    " could not start: " + error.what() +
-                    "; use fewer threads or raise the limit (ulimit -u, container pids)");
+    throw refused_thread(threads_.size() + 1, error);
   }
 }
 

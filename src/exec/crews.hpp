@@ -15,6 +15,11 @@ namespace outboard::exec {
 /// @throws Error{invalid_argument} unless there is one thread count >= 1 for each of `nodes`.
 void check_thread_counts(std::size_t nodes, const std::vector<std::uint32_t>& threads_per_node);
 
+/// Starts `threads` threads at once and lets them end, to find out whether the system gives as
+/// many.
+/// @throws Error{out_of_memory} if it refuses one.
+void require_startable(std::size_t threads);
+
 /// A derived class brings the threads with fill_crews(), some of them from elsewhere before that,
 /// and calls stop() and join() before this class ends.
 class CrewExecutor : public Executor {

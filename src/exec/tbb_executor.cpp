@@ -52,6 +52,10 @@ class TbbExecutor final : public CrewExecutor {
       fill_crews(0.0);
       return;
     }
+    // oneTBB ends the process where the system refuses it a thread.
+    std::size_t all = 0;
+    for (std::uint32_t node = 0; node < nodes(); ++node) all += threads(node);
+    require_startable(all);
     for (std::uint32_t node = 0; node < nodes(); ++node) lend_workers(node);
     constexpr double kPatienceSeconds = 5.0;  // workers come within milliseconds, or never
     const std::uint32_t own = fill_crews(kPatienceSeconds);
