@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Sums and text of the memory ledger.
+#include <algorithm>
 #include <array>
 #include <cstdio>
 
@@ -10,13 +11,21 @@ namespace {
 
 constexpr std::array<const char*, 3> kPlaces = {"host, pinned", "host, pageable", "device"};
 
-std::string line(const char* what, const char* place, std::size_t bytes, std::uint64_t elems) {
+std::string name_of(const LedgerEntry& entry) {
+  if (entry.place == MemoryPlace::device) return entry.purpose;
+  return entry.purpose + ", node " + std::to_string(entry.node);
+}
+
+/// `width` of `what`'s column, at least its length.
+std::string line(std::string what, std::size_t width, const char* place, std::size_t bytes,
+                 std::uint64_t elems) {
+  what.resize(width, ' ');
   const double per_parameter =
       elems == 0 ? 0.0 : static_cast<double>(bytes) / static_cast<double>(elems);
   std::array<char, 160> text{};
-  std::snprintf(text.data(), text.size(), "%-32s %-15s %14zu B %9.2f MiB %7.2f B/param\n", what,
-                place, bytes, static_cast<double>(bytes) / 1048576.0, per_parameter);
-  return text.data();
+  std::snprintf(text.data(), text.size(), " %-15s %14zu B %9.2f MiB %7.2f B/param\n", place, bytes,
+                static_cast<double>(bytes) / 1048576.0, per_parameter);
+  return what + text.data();
 }
 
 }  // namespace
@@ -31,15 +40,16 @@ std::size_t MemoryLedger::bytes(MemoryPlace place) const {
 
 std::string MemoryLedger::to_string() const {
   std::string text;
+  std::size_t width = 32;
+  for (const LedgerEntry& entry : entries) width = std::max(width, name_of(entry).size());
   for (const LedgerEntry& entry : entries) {
     const char* place = kPlaces[static_cast<std::size_t>(entry.place)];
-    std::string what = entry.purpose;
-    if (entry.place != MemoryPlace::device) what += ", node " + std::to_string(entry.node);
-    text += line(what.c_str(), place, entry.bytes, trainable_elems);
+    text += line(name_of(entry), width, place, entry.bytes, trainable_elems);
   }
   for (const auto place :
        {MemoryPlace::host_pinned, MemoryPlace::host_pageable, MemoryPlace::device}) {
-    text += line("total", kPlaces[static_cast<std::size_t>(place)], bytes(place), trainable_elems);
+    const char* name = kPlaces[static_cast<std::size_t>(place)];
+    text += line("total", width, name, bytes(place), trainable_elems);
   }
   return text;
 }

@@ -11,10 +11,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <string>
 
 #include "engine/allocation_counter.hpp"
 #include "engine/measured_models.hpp"
+#include "support/address_space_limit.hpp"
 #include "support/expect_error.hpp"
 
 namespace outboard::testing {
@@ -147,6 +149,22 @@ TEST_P(Memory, TheLedgerPrintsItsTotals) {
   }
 }
 
+TEST(Ledger, ColumnsAreStraightHoweverLongAPurposeIs) {
+  const MemoryLedger ledger{
+      .entries = {{.purpose = "short", .place = MemoryPlace::device, .bytes = 1},
+                  {.purpose = std::string(300, 'x'),
+                   .place = MemoryPlace::host_pinned,
+                   .bytes = 2}},
+      .trainable_elems = 1};
+  std::istringstream lines(ledger.to_string());
+  std::size_t count = 0;
+  for (std::string line; std::getline(lines, line); ++count) {
+    EXPECT_EQ(line.find(" B "), 339u) << line;
+    EXPECT_EQ(line.substr(line.size() - 7), "B/param") << line;
+  }
+  EXPECT_EQ(count, 5u);
+}
+
 TEST_P(Memory, PinnedMemoryStaysWithinItsLimit) {
   TinyOptions options = large_model(GetParam());
   options.device.pinned_limit_bytes = std::size_t{200} << 10;
@@ -156,25 +174,6 @@ TEST_P(Memory, PinnedMemoryStaysWithinItsLimit) {
   EXPECT_TRUE(trainer.step().result.applied());
   EXPECT_TRUE(trainer.step().result.applied());
 }
-
-/// The address space limited to what is mapped now and `more`, for this object's life.
-class AddressSpaceLimit {
- public:
-  explicit AddressSpaceLimit(std::size_t more) {
-    std::ifstream statm("/proc/self/statm");
-    std::size_t pages = 0;
-    statm >> pages;
-    getrlimit(RLIMIT_AS, &before_);
-    const rlimit limit{pages * page_bytes() + more, before_.rlim_max};
-    setrlimit(RLIMIT_AS, &limit);
-  }
-  ~AddressSpaceLimit() { setrlimit(RLIMIT_AS, &before_); }
-  AddressSpaceLimit(const AddressSpaceLimit&) = delete;
-  AddressSpaceLimit& operator=(const AddressSpaceLimit&) = delete;
-
- private:
-  rlimit before_{};
-};
 
 TEST(HostMemory, ACommitThatRunsOutSaysHowMuchAndLeavesNothing) {
   if (!allocations_counted()) GTEST_SKIP() << "a sanitizer needs the address space";
