@@ -4,6 +4,7 @@
 #include <csignal>
 #include <exception>
 #include <iostream>
+#include <string>
 
 #include "arguments.hpp"
 
@@ -34,7 +35,8 @@ int run_program(const Program& program) {
   };
   try {
     program.run();
-    return 0;
+    if (std::cout.flush()) return 0;
+    return fail("cannot write to standard output: what was printed is not complete; make room", 1);
   } catch (const UsageError& error) {
     return fail(error.what(), 2);
   } catch (const outboard::Error& error) {

@@ -72,7 +72,7 @@ void add_run_flags(Flags& flags, Options& o, Words& words) {
   add_training_flags(flags, o);
   flags.number("--min-lr", Sign::not_negative, words.min_lr, "learning rate at the end",
                "a tenth of the peak");
-  flags.count({"--warmup", 0, kBillion}, words.warmup, "steps from 0 to the peak",
+  flags.count({"--warmup", 0, kBillion}, words.warmup, "applied steps from 0 to the peak",
               "a twentieth of the steps");
   flags.number("--weight-decay", Sign::not_negative, o.weight_decay,
                "of matrices; gains and biases never decay");

@@ -106,7 +106,8 @@ void Trainer::queue_micro_batches() {
 
 StepReport Trainer::train_step(std::uint64_t step) {
   const double start = virtual_ms();
-  StepReport report{.lr = learning_rate_.at(step), .steps = options_.steps};
+  const std::uint64_t applied = engine_.stats().steps_applied;
+  StepReport report{.lr = learning_rate_.at(applied + 1), .steps = options_.steps};
   set_groups(report.lr);
   clock_.begin_step();
   queue_micro_batches();

@@ -107,6 +107,33 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
   EXPECT_TRUE(has(finished.out, "the matrix products alone would allow")) << finished.out;
 }
 
+// One position for each row and a single row: its gradients overflow FP16 at first.
+TEST_F(GptPrograms, OutputThatCannotBeWrittenIsAFailure) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no device that is always full";
+  const std::string program = OUTBOARD_GPT_PROGRAM;
+  expect_refused(text::test::run({{"/bin/sh", "-c", "'" + program + "' --fit >/dev/full"}, {}, ""}),
+                 {"cannot write to standard output"});
+}
+
+TEST_F(GptPrograms, ASkippedStepLeavesTheLearningRateWhereItIs) {
+  const Finished finished =
+      train({"--context", "2", "--batch", "1", "--steps", "30", "--lr", "0.03", "--warmup", "20",
+             "--eval-every", "0", "--measure-products", "off", "--seed", "3", "--log",
+             path("skips.jsonl")});
+  ASSERT_EQ(finished.exit_code, 0) << finished.err;
+  std::ifstream log(path("skips.jsonl"));
+  int applied = 0, skipped = 0;
+  for (std::string line; std::getline(log, line);) {
+    const auto step = nlohmann::json::parse(line);
+    if (applied < 20) {
+      EXPECT_DOUBLE_EQ(step["lr"].get<double>(), 0.03 * (applied + 1) / 20.0) << line;
+    }
+    (step["outcome"] == "applied" ? applied : skipped) += 1;
+  }
+  EXPECT_EQ(applied + skipped, 30);
+  EXPECT_GT(skipped, 0) << "nothing was tried";
+}
+
 TEST_F(GptPrograms, LeavesTheMatrixProductsUnmeasuredWhenAskedTo) {
   for (const std::vector<std::string>& off :
        {std::vector<std::string>{"--measure-products", "off"}, {"--virtual-seed", "1"}}) {
