@@ -58,13 +58,7 @@ void add_file(Text& text, const fs::path& path) {
 }
 
 void add_folder(Text& text, const fs::path& folder) {
-  std::vector<fs::path> files;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
-    if (!entry.is_symlink() && entry.is_regular_file()) files.push_back(entry.path());
-  }
-  std::sort(files.begin(), files.end());
-  for (const auto& path : files) {
+  for (const auto& path : files_below(folder)) {
     std::ifstream readable(path, std::ios::binary);
     const auto bytes = readable ? read_file(path) : std::vector<std::uint8_t>{};
     if (bytes.empty() || !is_text(bytes)) {
@@ -86,12 +80,40 @@ bool is_text(std::span<const std::uint8_t> bytes) {
   return true;
 }
 
-std::vector<std::uint8_t> read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
+bool is_folder(const fs::path& path, const char* pass) {
   std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::exists(status)) return fs::is_directory(status);
+  throw DataError(
+      path.string() +
+      (status.type() == fs::file_type::not_found ? " does not exist" : ": " + error.message()) +
+      "; pass " + pass);
+}
+
+std::vector<fs::path> files_below(const fs::path& folder) {
+  std::vector<fs::path> files;
+  const auto options = fs::directory_options::skip_permission_denied;
+  try {
+    for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
+      if (!entry.is_symlink() && entry.is_regular_file()) files.push_back(entry.path());
+    }
+  } catch (const fs::filesystem_error& error) {
+    throw DataError("cannot read folder " + folder.string() + ": " + error.code().message() +
+                    "; pass one that stays as it is while it is read");
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+std::vector<std::uint8_t> read_file(const fs::path& path) {
+  std::error_code error;
+  // Asked before it is opened: opening a pipe waits for somebody to write to it.
   const std::uintmax_t size = fs::file_size(path, error);
+  std::ifstream file;
+  if (!error) file.open(path, std::ios::binary);
   if (!file || error) {
-    throw DataError("cannot read " + path.string() + "; check the path and its permissions");
+    throw DataError("cannot read " + path.string() +
+                    "; check that it is a file and its permissions");
   }
   if (size > kMaxDataBytes) {
     throw DataError(path.string() + " has " + std::to_string(size) + " bytes; at most " +
@@ -106,10 +128,8 @@ std::vector<std::uint8_t> read_file(const fs::path& path) {
 Text load_text(const std::vector<fs::path>& paths) {
   Text text;
   for (const auto& path : paths) {
-    if (!fs::exists(path)) {
-      throw DataError(path.string() + " does not exist; pass files or folders of UTF-8 text");
-    }
-    fs::is_directory(path) ? add_folder(text, path) : add_file(text, path);
+    is_folder(path, "files or folders of UTF-8 text") ? add_folder(text, path)
+                                                      : add_file(text, path);
   }
   if (text.bytes.empty()) {
     throw DataError("no text found: 0 files read, " + std::to_string(text.skipped_files) +

@@ -28,7 +28,15 @@ struct Text {
 /// Well-formed UTF-8 without NUL.
 [[nodiscard]] bool is_text(std::span<const std::uint8_t> bytes);
 
-/// @throws DataError for a file that is missing, unreadable or larger than kMaxDataBytes.
+/// Whether `path` is a folder. @throws DataError if nothing is there or it cannot be looked at;
+/// `pass` says what to pass instead.
+[[nodiscard]] bool is_folder(const std::filesystem::path& path, const char* pass);
+/// Every regular file in and below `folder`, in the order of their names, without symbolic links
+/// and folders that may not be entered. @throws DataError if a folder changes meanwhile.
+[[nodiscard]] std::vector<std::filesystem::path> files_below(const std::filesystem::path& folder);
+
+/// Never waits: a pipe is refused.
+/// @throws DataError for a file that is missing, no file, unreadable or larger than kMaxDataBytes.
 [[nodiscard]] std::vector<std::uint8_t> read_file(const std::filesystem::path& path);
 
 /// Reads files, and folders with all that is below them (in the order of their names; symbolic

@@ -20,7 +20,7 @@ std::string room_needed(const gpt::Options& options) {
   const std::string text = "--device-memory is " + show_bytes(options.device_memory) +
                            ", and this run needs about " + show_bytes(asked) + " there";
   if (asked <= options.device_memory) {
-    return text + "; this machine cannot give so much: lower --device-memory or the model's size";
+    return text + "; this machine gave out: lower --device-memory, --threads or the model's size";
   }
   return text + ": " + show_bytes(asked - options.device_memory) + " too little; " +
          (least < asked

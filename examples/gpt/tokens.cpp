@@ -37,27 +37,20 @@ void add_token_file(Tokens& tokens, const fs::path& path, std::size_t vocab) {
 }
 
 void add_token_folder(Tokens& tokens, const fs::path& folder, std::size_t vocab) {
-  std::vector<fs::path> files;
-  const auto options = fs::directory_options::skip_permission_denied;
-  for (const auto& entry : fs::recursive_directory_iterator(folder, options)) {
-    if (entry.is_symlink() || !entry.is_regular_file()) continue;
-    if (entry.path().extension() == ".bin") {
-      files.push_back(entry.path());
+  for (const auto& path : example::files_below(folder)) {
+    if (path.extension() == ".bin") {
+      add_token_file(tokens, path, vocab);
     } else {
       ++tokens.skipped_files;
     }
   }
-  std::sort(files.begin(), files.end());
-  for (const auto& path : files) add_token_file(tokens, path, vocab);
 }
 
 void load_token_files(Tokens& tokens, const TokenRequest& request) {
   for (const auto& path : request.paths) {
-    if (!fs::exists(path)) {
-      throw DataError(path.string() + " does not exist; pass files of 16-bit tokens or folders");
-    }
-    fs::is_directory(path) ? add_token_folder(tokens, path, request.vocab)
-                           : add_token_file(tokens, path, request.vocab);
+    example::is_folder(path, "files of 16-bit tokens or folders")
+        ? add_token_folder(tokens, path, request.vocab)
+        : add_token_file(tokens, path, request.vocab);
   }
   if (tokens.values.empty()) {
     throw DataError("no tokens found: 0 files named *.bin, " +

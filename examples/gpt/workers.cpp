@@ -1,13 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "workers.hpp"
 
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
 namespace gpt {
 
 Workers::Workers(std::size_t threads) {
-  for (std::size_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { work(i); });
+  try {
+    for (std::size_t i = 1; i < threads; ++i) threads_.emplace_back([this, i] { work(i); });
+  } catch (const std::system_error& error) {
+    const std::string number = std::to_string(threads_.size() + 1);
+    end_threads();
+    throw std::runtime_error("kernel thread " + number + " of " + std::to_string(threads) +
+                             " could not start: " + error.what() + "; lower --kernel-threads");
+  }
 }
 
 Workers::~Workers() {
+  end_threads();
+}
+
+void Workers::end_threads() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;

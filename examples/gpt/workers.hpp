@@ -16,6 +16,7 @@ namespace gpt {
 /// left to chance, so a task may only write what is its own.
 class Workers {
  public:
+  /// @throws std::runtime_error if the system refuses a thread.
   explicit Workers(std::size_t threads);
   ~Workers();
   Workers(const Workers&) = delete;
@@ -35,6 +36,7 @@ class Workers {
   }
 
  private:
+  void end_threads();
   void run_all(std::size_t tasks);
   void take_tasks(std::size_t thread);
   void work(std::size_t thread);

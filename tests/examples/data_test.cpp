@@ -2,6 +2,7 @@
 #include "data.hpp"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -46,6 +47,15 @@ class Data : public testing::Test {
   }
   fs::path folder_;
 };
+
+TEST_F(Data, WhatIsNoFileIsRefusedByNameAtOnce) {
+  const fs::path pipe = folder_ / "pipe", loop = folder_ / "loop";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);  // nobody will ever write to it
+  fs::create_symlink("loop", loop);
+  EXPECT_TRUE(has(error_of({pipe}), "cannot read " + pipe.string())) << error_of({pipe});
+  EXPECT_TRUE(has(error_of({"/dev/null"}), "cannot read /dev/null"));
+  EXPECT_TRUE(has(error_of({loop}), loop.string() + ": Too many levels")) << error_of({loop});
+}
 
 TEST_F(Data, ReadsFilesAndFoldersInTheOrderOfTheirNames) {
   write("folder/b.txt", made_up_text(30000, 1));
