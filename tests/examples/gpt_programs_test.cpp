@@ -107,7 +107,7 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
   EXPECT_TRUE(has(finished.out, "the matrix products alone would allow")) << finished.out;
 }
 
-// One position for each row and a single row: its gradients overflow FP16 at first.
+// The gradients of a single row of two positions overflow FP16 at first.
 TEST_F(GptPrograms, OutputThatCannotBeWrittenIsAFailure) {
   if (!fs::exists("/dev/full")) GTEST_SKIP() << "no device that is always full";
   const std::string program = OUTBOARD_GPT_PROGRAM;
