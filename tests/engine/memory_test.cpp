@@ -215,8 +215,9 @@ std::size_t entries_in(const char* folder) {
                                                 std::filesystem::directory_iterator()));
 }
 
-/// A shared pool may start a worker late. A leak would be one thread for each life or step.
-constexpr std::size_t kLatePoolThreads = 10;
+/// A shared pool may start workers late, on a busy machine 17 of them and more. A leak would be at
+/// least one thread for each of 50 lives or steps.
+constexpr std::size_t kLatePoolThreads = 40;
 
 void one_life(const Flavour& flavour) {
   TinyTrainer trainer(large_model(flavour));
