@@ -14,7 +14,7 @@ namespace outboard {
   const std::uint32_t sign = static_cast<std::uint32_t>(half & 0x8000u) << 16;
   const std::uint32_t shifted = magnitude << 13;
   const std::uint32_t normal = shifted + 0x38000000u;  // exponent bias 15 -> 127
-  const std::uint32_t tiny =
+  const auto tiny =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(shifted | 0x38800000u) - 0x1p-14f);
   const std::uint32_t special = shifted | 0x7F800000u;
   const std::uint32_t finite = magnitude < 0x400u ? tiny : normal;
