@@ -16,7 +16,10 @@ inline double gradient(const AdagradScalars& scalars, double stored, double para
 inline Line state_line(const AdagradScalars& /*scalars*/, std::size_t /*which*/, double old,
                        double grad) {
   const double big = read(grad, 0x1p-63);
-  return two_terms(read(old, static_cast<double>(FLT_MIN)), big * big);
+  Line line = two_terms(read(old, static_cast<double>(FLT_MIN)), big * big);
+  line.value = std::fmin(line.value, static_cast<double>(FLT_MAX));
+  line.scale = std::fmin(line.scale, static_cast<double>(FLT_MAX));
+  return line;
 }
 inline Line update_line(const AdagradScalars& scalars, const Element& /*old*/, const Element& now,
                         double grad) {

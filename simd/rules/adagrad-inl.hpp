@@ -35,7 +35,9 @@ struct AdagradRule {
     // The square of less than 2^-63 would be subnormal.
     const auto big_grad = hn::IfThenZeroElse(hn::Lt(hn::Abs(grad), hn::Set(df, 0x1p-63F)), grad);
     const auto kept = hn::IfThenZeroElse(hn::Lt(sum, hn::Set(df, 0x1p-126F)), sum);
-    sum = hn::Add(kept, hn::Mul(big_grad, big_grad));
+    const auto largest = hn::Set(df, hwy::HighestValue<float>());
+    const auto next = hn::Add(kept, hn::Mul(big_grad, big_grad));
+    sum = hn::IfThenElse(hn::Gt(next, largest), largest, next);
     const auto divisor = hn::Add(hn::Sqrt(sum), hn::Set(df, scalars.eps));
     param = hn::Sub(param, hn::Mul(hn::Set(df, scalars.step_size), hn::Div(grad, divisor)));
   }

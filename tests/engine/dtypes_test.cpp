@@ -102,6 +102,26 @@ TEST_P(DTypes, AGradientWhoseSquareOverflowsSkipsTheStepWithTheNormAsReason) {
   }
 }
 
+/// The largest gradients that a step takes, over and over: what adds them up stays finite.
+TEST_P(DTypes, GradientsNearTheLimitKeepEveryStateFinite) {
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const NamedRule& rule : every_rule()) {
+      SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + rule.name);
+      ManualTrainer trainer(config(), GetParam().device());
+      const GroupId group = trainer.engine->add_group(rule.group.rule);
+      const ParameterId a = trainer.add("a", {1.0F}, group, {}, dtype);
+      trainer.engine->commit();
+      for (int step = 1; step <= 10; ++step) {
+        ASSERT_TRUE(trainer.step({{a, {0x1.FCp62F}}}).applied());
+        const auto now = trainer.state(a);
+        for (const auto* stream : {&now.p, &now.m, &now.v}) {
+          for (const float value : *stream) ASSERT_TRUE(std::isfinite(value)) << "step " << step;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(DTypes, OneGroupMayHoldAllOfThem) {
   ManualTrainer trainer(config(), GetParam().device());
   const GroupId group = trainer.engine->add_group(AdamW{.lr = 0.1, .weight_decay = 0.1});

@@ -111,6 +111,25 @@ TEST_P(RulesOnEveryTarget, AdagradDividesByAllThereWas) {
              {1.0 - 2.0 / std::sqrt(20.0), 20.0, 0.0});
 }
 
+// Four squares of 2^63 would be 2^128. Full, the sum stays, and a step of lr 0.5 is 0.5 * 2^63 /
+// 2^64.
+TEST_P(RulesOnEveryTarget, AdagradsSumStopsAtTheLargestFloat) {
+  constexpr float kFull = std::numeric_limits<float>::max();
+  const RuleScalars rule = adagrad_scalars(any_hyper({.lr = 0.5, .weight_decay = 0.0}));
+  One now = {0.0, 0.0, 0.0};
+  for (int step = 1; step <= 3; ++step) now = stepped(now, -0x1p63, rule);
+  EXPECT_EQ(now.state0, 3 * 0x1p126);
+  for (int step = 4; step <= 8; ++step) {
+    const double before = now.param;
+    now = stepped(now, -0x1p63, rule);
+    EXPECT_EQ(now.state0, kFull) << "step " << step;
+    EXPECT_NEAR(now.param - before, 0.25, 1e-6) << "step " << step;
+  }
+  // Decay of a huge weight alone may be more than any gradient.
+  const RuleScalars decayed = adagrad_scalars(any_hyper({.lr = 0.5, .weight_decay = 1.0}));
+  EXPECT_EQ(stepped({0x1p100, 0.0, 0.0}, 1.0, decayed).state0, kFull);
+}
+
 // Two elements, p = (3, 4), g = (1, -2), first step: m/d = (1, -1), u = (1.3, -0.6) with decay 0.1.
 // ||p|| = 5, ||u|| = sqrt(2.05).
 TEST_P(RulesOnEveryTarget, LambScalesTheUpdateByTheRatioOfNorms) {
