@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "plan/interleave.hpp"
+
 namespace outboard::plan {
 namespace {
 
@@ -66,20 +68,17 @@ class Cutter {
   bool open_ = false;
 };
 
-/// Gives each bucket to the node that would finish it first if all nodes had only these to do.
 void assign_nodes(ModelLayout& layout, std::span<const double> weights) {
+  std::vector<std::uint64_t> sizes;
+  sizes.reserve(layout.buckets.size());
+  for (const Bucket& bucket : layout.buckets) sizes.push_back(bucket.padded_elems);
+  const std::vector<std::uint32_t> nodes = interleave(sizes, weights);
   layout.node_elems.assign(weights.size(), 0);
-  for (Bucket& bucket : layout.buckets) {
-    const auto finish = [&](std::size_t node) {
-      return static_cast<double>(layout.node_elems[node] + bucket.padded_elems) / weights[node];
-    };
-    std::size_t best = 0;
-    for (std::size_t node = 1; node < weights.size(); ++node) {
-      if (finish(node) < finish(best)) best = node;
-    }
-    bucket.node = static_cast<std::uint32_t>(best);
-    bucket.node_offset = layout.node_elems[best];
-    layout.node_elems[best] += bucket.padded_elems;
+  for (std::size_t i = 0; i < nodes.size(); ++i) {
+    std::uint64_t& node_elems = layout.node_elems[nodes[i]];
+    layout.buckets[i].node = nodes[i];
+    layout.buckets[i].node_offset = node_elems;
+    node_elems += sizes[i];
   }
 }
 

@@ -62,8 +62,9 @@ struct ModelLayout {
 
 /// Small parameters of one dtype in a row share a bucket of at most `bucket_bytes` of gradients,
 /// large ones are split at multiples of kBorderElems; a bucket has room for one such block at
-/// least. Nodes are interleaved by weight: for every prefix of the buckets each node's share is
-/// within one bucket of its share of the weights.
+/// least. Nodes are interleaved by weight: for every prefix of the buckets each node's elements are
+/// within the largest bucket's of its share of the weights (both padded).
+/// @throws Error{invalid_argument} for no node, or a weight that is not positive and finite.
 [[nodiscard]] ModelLayout make_layout(std::span<const ParameterShape> parameters,
                                       std::uint64_t bucket_bytes,
                                       std::span<const double> node_weights);

@@ -7,8 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <numeric>
 #include <random>
+#include <string>
 #include <vector>
+
+#include "plan/random_steps.hpp"
 
 namespace outboard::plan {
 namespace {
@@ -52,21 +56,42 @@ TEST(ModelLayout, CoversEveryElementOnceWithBordersAtWholeBlocks) {
   }
 }
 
-TEST(ModelLayout, EveryPrefixGivesEachNodeItsShareWithinOneBucket) {
-  const std::vector<std::vector<double>> machines = {{1, 1}, {2, 1}, {3, 5}, {1, 1, 1, 1}};
-  for (const auto& weights : machines) {
-    const std::vector<ParameterShape> shapes(64, {8192, DType::f16});  // one bucket each
-    const ModelLayout layout = make_layout(shapes, 16384, weights);
-    double total = 0.0;
-    for (const double weight : weights) total += weight;
-    std::vector<double> done(weights.size(), 0.0);
-    for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
-      done[layout.buckets[i].node] += 1.0;
-      for (std::size_t node = 0; node < weights.size(); ++node) {
-        const double share = static_cast<double>(i + 1) * weights[node] / total;
-        EXPECT_LE(std::abs(done[node] - share), 1.0) << "after " << i + 1 << " buckets";
-      }
+/// Every prefix gives each node its share within the largest bucket, and nodes are filled in order.
+void expect_interleaved(const ModelLayout& layout, const std::vector<double>& weights) {
+  const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::uint64_t largest = 0;
+  for (const Bucket& bucket : layout.buckets) largest = std::max(largest, bucket.padded_elems);
+  std::vector<std::uint64_t> done(weights.size(), 0);
+  std::uint64_t all = 0;
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    const Bucket& bucket = layout.buckets[i];
+    ASSERT_LT(bucket.node, weights.size());
+    ASSERT_EQ(bucket.node_offset, done[bucket.node]);
+    done[bucket.node] += bucket.padded_elems;
+    all += bucket.padded_elems;
+    for (std::size_t node = 0; node < weights.size(); ++node) {
+      const double share = static_cast<double>(all) * weights[node] / total;
+      ASSERT_LE(std::abs(static_cast<double>(done[node]) - share),
+                static_cast<double>(largest) * (1 + 1e-9))
+          << "node " << node << " after " << i + 1 << " buckets";
     }
+  }
+  EXPECT_EQ(layout.node_elems, done);
+}
+
+TEST(ModelLayout, EveryPrefixGivesEachNodeItsShareWithinOneBucket) {
+  for (std::uint64_t seed = 0; seed < 3000; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    testing::Draw draw(seed);
+    std::vector<double> weights(1 + draw.below(8));
+    for (double& weight : weights) weight = draw.between(0.05, 5.0);
+    std::mt19937_64 random(seed);
+    // Even buckets, one for each parameter, or ragged ones of every dtype.
+    const auto shapes = seed % 2 == 0
+                            ? std::vector<ParameterShape>(draw.below(200), {8192, DType::f16})
+                            : random_shapes(random);
+    expect_interleaved(make_layout(shapes, 16384, weights), weights);
+    if (HasFatalFailure()) return;
   }
 }
 
