@@ -23,7 +23,7 @@ ROOM_EDGES = {
     "engine": {"topology", "device", "memory", "exec", "optim", "plan", "dist", "pipeline", "ckpt",
                "simd"},
     # No part of the library: measures its kernels, for the command line and the benchmarks.
-    "update_bench": {"simd", "memory", "topology", "exec"},
+    "update_bench": {"simd", "memory", "topology", "exec", "optim"},
 }
 ROOMS = set(ROOM_EDGES) | {"simd"}
 LEAF = "simd"  # includes nothing of the others, not even core or the public headers

@@ -2,11 +2,12 @@
 #include "update_bench/workload.hpp"
 
 #include <array>
-#include <cmath>
-#include <limits>
 #include <string>
+#include <variant>
 
+#include "optim/rule_scalars.hpp"
 #include "outboard/error.hpp"
+#include "outboard/rules.hpp"
 
 namespace outboard::update_bench {
 namespace {
@@ -15,12 +16,9 @@ constexpr std::array<std::string_view, 6> kRules = {"adamw", "adam",    "sgd",
                                                     "lion",  "adagrad", "lamb"};
 constexpr std::array<std::string_view, 3> kFormats = {"f16", "bf16", "f32"};
 
-constexpr double kStep = 10;
+constexpr std::uint64_t kStep = 10;
 constexpr double kLr = 1e-3;
 constexpr double kDecay = 0.01;
-constexpr double kBeta1 = 0.9;
-constexpr double kBeta2 = 0.999;
-constexpr double kEps = 1e-8;
 
 template <class Value, std::size_t kCount>
 std::optional<Value> find(const std::array<std::string_view, kCount>& names,
@@ -31,36 +29,23 @@ std::optional<Value> find(const std::array<std::string_view, kCount>& names,
   return std::nullopt;
 }
 
-/// What AdamW, Adam and LAMB have in common.
-template <class Scalars>
-Scalars moments(float coeff) noexcept {
-  constexpr double kFloatMin = std::numeric_limits<float>::min();
-  Scalars scalars;
-  scalars.beta1 = static_cast<float>(kBeta1);
-  scalars.one_minus_beta1 = static_cast<float>(1 - kBeta1);
-  scalars.beta2 = static_cast<float>(kBeta2);
-  scalars.one_minus_beta2 = static_cast<float>(1 - kBeta2);
-  scalars.eps = static_cast<float>(kEps);
-  scalars.inv_sqrt_bias2 = static_cast<float>(1 / std::sqrt(1 - std::pow(kBeta2, kStep)));
-  scalars.coeff = coeff;
-  scalars.exp_avg_sq_floor = static_cast<float>(kFloatMin / kBeta2);
-  scalars.grad_sq_floor = static_cast<float>(std::sqrt(kFloatMin / (1 - kBeta2)));
-  return scalars;
-}
-
-double bias1() noexcept {
-  return 1 - std::pow(kBeta1, kStep);
-}
-
-simd::RuleScalars lion(float coeff) noexcept {
-  constexpr double kLionBeta2 = 0.99;
-  return simd::LionScalars{.beta1 = static_cast<float>(kBeta1),
-                           .one_minus_beta1 = static_cast<float>(1 - kBeta1),
-                           .beta2 = static_cast<float>(kLionBeta2),
-                           .one_minus_beta2 = static_cast<float>(1 - kLionBeta2),
-                           .lr = static_cast<float>(kLr),
-                           .lr_wd = static_cast<float>(kLr * kDecay),
-                           .coeff = coeff};
+/// Usual hyper-parameters, with decay and every term that the rule has.
+outboard::Rule settings_of(Rule rule) noexcept {
+  switch (rule) {
+    case Rule::adamw:
+      return AdamW{.lr = kLr, .weight_decay = kDecay};
+    case Rule::adam:
+      return Adam{.lr = kLr, .weight_decay = kDecay};
+    case Rule::sgd:
+      return Sgd{.lr = kLr, .momentum = 0.9, .nesterov = true, .weight_decay = kDecay};
+    case Rule::lion:
+      return Lion{.lr = kLr, .weight_decay = kDecay};
+    case Rule::adagrad:
+      return Adagrad{.lr = kLr, .eps = 1e-8, .weight_decay = kDecay};
+    case Rule::lamb:
+      break;
+  }
+  return Lamb{.lr = kLr, .eps = 1e-8, .weight_decay = kDecay};
 }
 
 [[noreturn]] void refuse(ErrorCode code, const std::string& text) {
@@ -139,38 +124,10 @@ double bytes_per_param(const Workload& workload) noexcept {
 }
 
 simd::RuleScalars scalars_of(Rule rule, bool subnormal) noexcept {
-  const float coeff = subnormal ? 0x1p-90F : 1.0F;
-  if (rule == Rule::adamw) {
-    auto scalars = moments<simd::AdamWScalars>(coeff);
-    scalars.step_size = static_cast<float>(kLr / bias1());
-    scalars.lr_wd = static_cast<float>(kLr * kDecay);
-    return scalars;
-  }
-  if (rule == Rule::adam) {
-    auto scalars = moments<simd::AdamScalars>(coeff);
-    scalars.step_size = static_cast<float>(kLr / bias1());
-    scalars.weight_decay = static_cast<float>(kDecay);
-    return scalars;
-  }
-  if (rule == Rule::lamb) {
-    auto scalars = moments<simd::LambScalars>(coeff);
-    scalars.inv_bias1 = static_cast<float>(1 / bias1());
-    scalars.weight_decay = static_cast<float>(kDecay);
-    scalars.lr_trust = static_cast<float>(kLr);
-    return scalars;
-  }
-  if (rule == Rule::lion) return lion(coeff);
-  if (rule == Rule::sgd) {
-    return simd::SgdScalars{.lr = static_cast<float>(kLr),
-                            .momentum = static_cast<float>(kBeta1),
-                            .weight_decay = static_cast<float>(kDecay),
-                            .coeff = coeff,
-                            .nesterov = true};
-  }
-  return simd::AdagradScalars{.step_size = static_cast<float>(kLr),
-                              .eps = static_cast<float>(kEps),
-                              .weight_decay = static_cast<float>(kDecay),
-                              .coeff = coeff};
+  simd::RuleScalars scalars = optim::scalars(settings_of(rule), kStep, subnormal ? 0x1p-90 : 1.0);
+  if (auto* lamb = std::get_if<simd::LambScalars>(&scalars))
+    lamb->lr_trust = static_cast<float>(kLr);
+  return scalars;
 }
 
 }  // namespace outboard::update_bench

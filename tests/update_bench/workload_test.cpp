@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
+#include <variant>
 
 #include "support/expect_error.hpp"
 
@@ -42,6 +44,18 @@ TEST(Workload, NamesAreReadAsTheyAreWritten) {
     EXPECT_EQ(format_named(name_of(format)), format);
   }
   EXPECT_EQ(rule_named("adamax"), std::nullopt);
+}
+
+TEST(Workload, ScalarsAreOfATenthStep) {
+  const auto adamw = std::get<simd::AdamWScalars>(scalars_of(Rule::adamw, false));
+  EXPECT_FLOAT_EQ(adamw.step_size, static_cast<float>(1e-3 / (1.0 - std::pow(0.9, 10))));
+  EXPECT_FLOAT_EQ(adamw.lr_wd, 1e-5F);
+  EXPECT_EQ(adamw.coeff, 1.0F);
+  const auto sgd = std::get<simd::SgdScalars>(scalars_of(Rule::sgd, true));
+  EXPECT_FALSE(sgd.first);
+  EXPECT_TRUE(sgd.nesterov);
+  EXPECT_EQ(sgd.coeff, 0x1p-90F);
+  EXPECT_EQ(std::get<simd::LambScalars>(scalars_of(Rule::lamb, false)).lr_trust, 1e-3F);
 }
 
 TEST(Workload, TenThousandTensorsAreOfAllSizes) {
