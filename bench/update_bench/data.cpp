@@ -3,6 +3,8 @@
 
 #include <bit>
 
+#include "memory/state_store.hpp"
+
 namespace outboard::update_bench {
 namespace {
 
@@ -10,6 +12,13 @@ std::uint32_t scramble(std::uint64_t index) {
   std::uint64_t z = index * 0x9E3779B97F4A7C15U;
   z = (z ^ (z >> 29U)) * 0xBF58476D1CE4E5B9U;
   return static_cast<std::uint32_t>(z >> 32U);
+}
+
+constexpr std::size_t kStateStreams = 3;
+
+/// How far into its arena a stream starts: the state as in the engine, the others at once.
+std::size_t lead_bytes(std::size_t stream) {
+  return stream < kStateStreams ? stream * memory::kStreamStagger : 0;
 }
 
 /// +-2^-10 to +-2^-2, ten bits of mantissa: ordinary in every format.
@@ -98,8 +107,8 @@ Data::Data(const topology::Machine& machine, std::span<const std::uint64_t> node
   for (std::uint32_t node = 0; node < node_elems.size(); ++node) {
     auto& arenas = nodes_.emplace_back();
     for (std::size_t stream = 0; stream < kStreams; ++stream) {
-      arenas[stream] =
-          memory::NumaArena(machine, node, node_elems[node] * bytes[stream], kPurposes[stream]);
+      arenas[stream] = memory::NumaArena(
+          machine, node, node_elems[node] * bytes[stream] + lead_bytes(stream), kPurposes[stream]);
     }
   }
 }
@@ -107,8 +116,9 @@ Data::Data(const topology::Machine& machine, std::span<const std::uint64_t> node
 View Data::node(std::uint32_t index) const {
   const auto& arenas = nodes_[index];
   const auto floats = [&](Stream stream) {
-    return std::span<float>(reinterpret_cast<float*>(arenas[stream].bytes().data()),
-                            node_elems_[index]);
+    return std::span<float>(
+        reinterpret_cast<float*>(arenas[stream].bytes().data() + lead_bytes(stream)),
+        node_elems_[index]);
   };
   const simd::Elements grad{arenas[kGrad].bytes().data(), grad_};
   const simd::Elements weight{alias_ ? grad.data : arenas[kWeight].bytes().data(), weight_};

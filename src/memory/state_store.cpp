@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/state_store.hpp"
 
+#include <cstring>
+
 namespace outboard::memory {
 
 StateStore::StateStore(const topology::Machine& machine, std::span<const StreamSpec> streams,
-                       std::span<const std::uint64_t> node_elems)
-    : streams_(streams.begin(), streams.end()) {
+                       std::span<const std::uint64_t> node_elems, std::size_t first_stream)
+    : streams_(streams.begin(), streams.end()), first_stream_(first_stream) {
   arenas_.reserve(streams.size() * node_elems.size());
   for (std::uint32_t node = 0; node < node_elems.size(); ++node) {
-    for (const StreamSpec& stream : streams) {
-      arenas_.emplace_back(machine, node, node_elems[node] * stream.bytes_per_elem,
-                           stream.purpose.c_str());
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      const std::size_t bytes = node_elems[node] * streams[i].bytes_per_elem;
+      const std::size_t lead = bytes == 0 ? 0 : lead_bytes(i);
+      const NumaArena& arena =
+          arenas_.emplace_back(machine, node, lead + bytes, streams[i].purpose.c_str());
+      // Whoever touches the elements leaves these pages out; what is counted is to be there.
+      if (lead > 0) std::memset(arena.bytes().data(), 0, lead);
     }
   }
 }
@@ -18,9 +24,10 @@ StateStore::StateStore(const topology::Machine& machine, std::span<const StreamS
 StateLease StateStore::lease(const StatePlace& place) const {
   StateLease lease;
   for (std::size_t i = 0; i < streams_.size(); ++i) {
+    if (place.elems == 0) continue;  // its node may have no arena
     const std::size_t size = streams_[i].bytes_per_elem;
     lease.streams_[i] = arenas_[place.node * streams_.size() + i].bytes().subspan(
-        place.offset * size, place.elems * size);
+        lead_bytes(i) + place.offset * size, place.elems * size);
   }
   return lease;
 }

@@ -15,6 +15,11 @@ namespace outboard::memory {
 
 inline constexpr std::size_t kMaxStateStreams = 4;
 
+/// Stream k starts this many bytes times k behind the start of its arena. Arenas start on borders
+/// of 2 MiB, and streams that are read together from addresses with equal low bits fight for one
+/// place in the cache. Whole lines of 64 bytes, and no whole number of pages.
+inline constexpr std::size_t kStreamStagger = 4096 + 256;
+
 /// The right to read and write one bucket's state until it is destroyed or moved from. Borrowed
 /// memory: for host placement a lease costs nothing. Move-only, one at a time for each bucket.
 class StateLease {
@@ -50,10 +55,11 @@ struct StatePlace {
 class StateStore {
  public:
   StateStore() = default;
-  /// Maps and binds, touches nothing. `node_elems[i]`: elements on node i.
+  /// Maps and binds; touches no element. `node_elems[i]`: elements on node i. `first_stream`: how
+  /// many streams of other stores are read together with these, which are staggered behind them.
   /// @throws Error{out_of_memory} naming the stream and its size.
   StateStore(const topology::Machine& machine, std::span<const StreamSpec> streams,
-             std::span<const std::uint64_t> node_elems);
+             std::span<const std::uint64_t> node_elems, std::size_t first_stream = 0);
 
   [[nodiscard]] StateLease lease(const StatePlace& place) const;
 
@@ -64,7 +70,12 @@ class StateStore {
   [[nodiscard]] std::vector<ArenaInfo> arenas() const;
 
  private:
+  [[nodiscard]] std::size_t lead_bytes(std::size_t stream) const noexcept {
+    return (first_stream_ + stream) * kStreamStagger;
+  }
+
   std::vector<StreamSpec> streams_;
+  std::size_t first_stream_ = 0;
   std::vector<NumaArena> arenas_;  // node-major: arenas_[node * streams + stream]
 };
 

@@ -11,10 +11,12 @@
 namespace outboard {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;     // host memory is mapped in whole pages
-constexpr std::uint64_t kDeviceAlign = 256;    // as device memory is handed out
-constexpr std::size_t kRingSlots = 4;          // bounce ring, where not everything is pinned
-constexpr std::size_t kGradientRingSlots = 8;  // bounce ring of Accumulate::host
+constexpr std::uint64_t kPageBytes = 4096;      // host memory is mapped in whole pages
+constexpr std::uint64_t kDeviceAlign = 256;     // as device memory is handed out
+constexpr std::uint64_t kStreamStagger = 4352;  // of state streams, each behind the one before
+constexpr std::uint64_t kSumsStream = 4;        // the sums' place behind the most state streams
+constexpr std::size_t kRingSlots = 4;           // bounce ring, where not everything is pinned
+constexpr std::size_t kGradientRingSlots = 8;   // bounce ring of Accumulate::host
 constexpr std::array<const char*, 3> kState = {"master weight", "exp_avg", "exp_avg_sq"};
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
@@ -44,6 +46,11 @@ class Ledger {
     if (bytes == 0) return;
     ledger_.entries.push_back({purpose, place, node, round_up(bytes, kPageBytes), nullptr});
   }
+  void host_stream(const char* purpose, std::uint32_t node, std::uint64_t stream) {
+    const std::uint64_t bytes = layout_.node_elems[node] * sizeof(float);
+    if (bytes == 0) return;
+    host(purpose, MemoryPlace::host_pageable, node, stream * kStreamStagger + bytes);
+  }
   void device(const char* purpose, std::uint64_t bytes) {
     if (bytes == 0) return;
     ledger_.entries.push_back({purpose, MemoryPlace::device, 0, bytes, nullptr});
@@ -51,9 +58,7 @@ class Ledger {
 
   void add_host_state() {
     for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
-      for (const char* purpose : kState) {
-        host(purpose, MemoryPlace::host_pageable, node, layout_.node_elems[node] * sizeof(float));
-      }
+      for (std::size_t i = 0; i < kState.size(); ++i) host_stream(kState[i], node, i);
     }
   }
   void add_device_state() {
@@ -63,8 +68,7 @@ class Ledger {
   }
   void add_host_sums() {
     for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
-      host("gradient accumulator", MemoryPlace::host_pageable, node,
-           layout_.node_elems[node] * sizeof(float));
+      host_stream("gradient accumulator", node, kSumsStream);
     }
   }
   void add_device_sums() {

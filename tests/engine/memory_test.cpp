@@ -188,7 +188,8 @@ TEST(HostMemory, ACommitThatRunsOutSaysHowMuchAndLeavesNothing) {
   trainer.prepare();
   {
     const AddressSpaceLimit limit(std::size_t{24} << 20);
-    expect_error(ErrorCode::out_of_memory, {"16777216"}, [&] { trainer.engine().commit(); });
+    // The second stream: 16 MiB that start 4,352 bytes into its memory.
+    expect_error(ErrorCode::out_of_memory, {"16781568"}, [&] { trainer.engine().commit(); });
   }
   const sim::Counters after = trainer.gpu().counters();
   EXPECT_EQ(after.live_allocations, before.live_allocations);
