@@ -113,6 +113,20 @@ HWY_INLINE std::size_t CountOverflow(DF /*df*/, F32 /*format*/, hn::Vec<DF> /*va
   return 0;
 }
 
+/// The same, where the values' `elements` are there already: however they were rounded, halves are
+/// infinite or NaN just where a value does not stay finite, and half as wide to look at.
+template <class DF, class Format, class V>
+HWY_INLINE std::size_t CountOverflow(DF df, Format format, hn::Vec<DF> value, V /*elements*/) {
+  return CountOverflow(df, format, value);
+}
+template <class DF, class V>
+HWY_INLINE std::size_t CountOverflow(DF df, F16 format, hn::Vec<DF> value, V elements) {
+  const hn::Rebind<std::int16_t, DF> dh;
+  const auto magnitude = hn::And(hn::BitCast(dh, elements), hn::Set(dh, 0x7FFF));
+  if (HWY_LIKELY(hn::AllFalse(dh, hn::Gt(magnitude, hn::Set(dh, 0x7BFF))))) return 0;
+  return CountOverflow(df, format, value);
+}
+
 /// `drawn` where the value is below the largest finite element, else the nearest one.
 template <class DF, class Format>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> DrawnBelow(

@@ -146,7 +146,7 @@ HWY_INLINE std::size_t StepVector(DF df, const Step<Rule, Rounding>& step,
   } else {
     hn::StoreU(weight, dw, at.weight + i);
   }
-  return CountOverflow(df, Weight(), param);
+  return CountOverflow(df, Weight(), param, weight);
 }
 
 /// One vector of each stream on the stack; zeros where there is no element, which stay zeros.
