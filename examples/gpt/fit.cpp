@@ -16,6 +16,7 @@ using example::print;
 constexpr std::size_t kStateBytes = 12;    // master weight and two moments, FP32
 constexpr std::size_t kStagingBytes = 2;   // gradient and weight share a place
 constexpr std::size_t kSumBytes = 4;       // FP32 sums of several micro-batches
+constexpr std::size_t kStagger = 4352;     // state stream k starts k times this into its memory
 constexpr std::size_t kArrivals = 8;       // buckets on their way into those sums
 constexpr std::size_t kScalarBytes = 32;   // of each tensor: of its norm 24, of overflows 8
 constexpr std::size_t kDigestBytes = 8;    // beside them
@@ -48,11 +49,17 @@ MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
                          (need.weights + need.gradients + need.activations) +
                          device_rounded(need.device_scalars) - need.device_scalars;
   (mode.offload ? need.host_state : need.device_state) = kStateBytes * elems;
-  if (mode.offload) need.host_staging = kStagingBytes * elems;
+  if (mode.offload) {
+    need.host_state += (1 + 2) * kStagger;
+    need.host_staging = kStagingBytes * elems;
+  }
   if (mode.accumulation > 1) {
     (mode.offload ? need.host_sums : need.device_sums) = kSumBytes * elems;
     const std::size_t buckets = (kStagingBytes * elems + mode.bucket - 1) / mode.bucket;
-    if (mode.offload) need.host_staging += std::min(kArrivals, buckets) * mode.bucket;
+    if (mode.offload) {
+      need.host_sums += 4 * kStagger;
+      need.host_staging += std::min(kArrivals, buckets) * mode.bucket;
+    }
   }
   return need;
 }
