@@ -38,15 +38,15 @@ void require_startable(std::size_t threads) {
   started.reserve(threads);
   std::promise<void> all;
   const std::shared_future<void> go = all.get_future().share();
-  std::optional<Error> refused;
+  std::optional<std::system_error> refused;
   try {
     while (started.size() < threads) started.emplace_back([go] { go.wait(); });
   } catch (const std::system_error& error) {
-    refused = refused_thread(started.size() + 1, error);
+    refused = error;
   }
   all.set_value();
   for (std::thread& thread : started) thread.join();
-  if (refused) throw *refused;
+  if (refused) throw refused_thread(started.size() + 1, *refused);
 }
 
 CrewExecutor::CrewExecutor(const topology::Machine& machine,
