@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "optim/describe.hpp"
 #include "outboard/error.hpp"
 #include "outboard/rules.hpp"
 
@@ -21,7 +22,7 @@ class Check {
   void require(bool holds, const char* field, double value, const char* allowed) const {
     if (holds) return;
     throw Error(ErrorCode::invalid_config, std::string(rule_) + "::" + field + " is " +
-                                               std::to_string(value) + "; allowed: " + allowed);
+                                               optim::show_number(value) + "; allowed: " + allowed);
   }
   void lr(double value) const {
     require(std::isfinite(value) && value >= 0.0, "lr", value, "finite and at least 0");
@@ -38,8 +39,7 @@ class Check {
   }
   // Below 1e-15 a flushed square would be divided by almost nothing.
   void eps(double value) const {
-    require(std::isfinite(value) && value >= 1e-15, "eps * 1e15", value * 1e15,
-            "eps finite and at least 1e-15");
+    require(std::isfinite(value) && value >= 1e-15, "eps", value, "finite and at least 1e-15");
     require(value <= kLargestFloat, "eps", value, "at most 3.4e38, the largest float");
   }
   /// `factor`: what the rule multiplies the decay by before it rounds to float.
