@@ -9,6 +9,7 @@
 #include <span>
 
 #include "simd/digest.hpp"
+#include "simd/scramble.hpp"
 
 #include "hwy/highway.h"
 
@@ -23,9 +24,6 @@ HWY_BEFORE_NAMESPACE();
 namespace outboard::simd::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-inline constexpr std::uint64_t kDigestStride = 0x9E3779B97F4A7C15;
-inline constexpr std::uint64_t kDigestMul1 = 0xBF58476D1CE4E5B9;
-inline constexpr std::uint64_t kDigestMul2 = 0x94D049BB133111EB;
 inline constexpr std::uint64_t kDigestEma = 0x6A09E667F3BCC908;
 
 template <int kShift, class V>
@@ -33,20 +31,17 @@ HWY_INLINE V XorShift(V value) {
   return hn::Xor(value, hn::ShiftRight<kShift>(value));
 }
 
-/// One bijection of 64 bits that lets every input bit reach every output bit.
+/// scramble() on vectors.
 template <class D, class V>
 HWY_INLINE V Scramble(D du, V value) {
-  const auto once = hn::Mul(XorShift<30>(value), hn::Set(du, kDigestMul1));
-  const auto twice = hn::Mul(XorShift<27>(once), hn::Set(du, kDigestMul2));
+  const auto once = hn::Mul(XorShift<30>(value), hn::Set(du, kScrambleMul1));
+  const auto twice = hn::Mul(XorShift<27>(once), hn::Set(du, kScrambleMul2));
   return XorShift<31>(twice);
 }
 
 /// What the elements of one parameter start from, before their index is added.
 inline std::uint64_t DigestSeed(std::uint64_t parameter) {
-  std::uint64_t seed = (parameter + 1) * kDigestStride;
-  seed = (seed ^ (seed >> 30)) * kDigestMul1;
-  seed = (seed ^ (seed >> 27)) * kDigestMul2;
-  return seed ^ (seed >> 31);
+  return scramble((parameter + 1) * kScrambleStride);
 }
 
 /// The bits of one vector of floats.
@@ -60,7 +55,7 @@ HWY_INLINE hn::Vec<D> Words(D du, const float* from) {
 template <class D, class V>
 HWY_INLINE V Mix(D du, V key, V param, V state0, V state1) {
   const auto keyed = hn::Xor(key, state1);
-  const auto hashed = XorShift<29>(hn::Mul(XorShift<32>(keyed), hn::Set(du, kDigestMul1)));
+  const auto hashed = XorShift<29>(hn::Mul(XorShift<32>(keyed), hn::Set(du, kScrambleMul1)));
   return Scramble(du, hn::Xor(hashed, hn::Or(param, hn::ShiftLeft<32>(state0))));
 }
 
@@ -107,9 +102,10 @@ inline std::uint64_t DigestState(const DigestShard& shard) {
   };
   const DigestStreams at = {start(shard.param), start(shard.state[0]), start(shard.state[1]),
                             start(shard.ema)};
-  const auto stride = hn::Set(du, kDigestStride * lanes);
-  auto key = hn::Add(hn::Set(du, DigestSeed(shard.parameter) + shard.first_element * kDigestStride),
-                     hn::Mul(hn::Iota(du, 0), hn::Set(du, kDigestStride)));
+  const auto stride = hn::Set(du, kScrambleStride * lanes);
+  auto key =
+      hn::Add(hn::Set(du, DigestSeed(shard.parameter) + shard.first_element * kScrambleStride),
+              hn::Mul(hn::Iota(du, 0), hn::Set(du, kScrambleStride)));
   auto sum = hn::Zero(du);
   std::size_t i = 0;
   for (; i + lanes <= size; i += lanes, key = hn::Add(key, stride)) {

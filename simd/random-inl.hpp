@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "simd/scramble.hpp"
+
 #include "hwy/highway.h"
 
 #if defined(OUTBOARD_SIMD_RANDOM_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
@@ -25,10 +27,7 @@ struct RandomKey {
 
 /// The key of 2^32 elements: 64-bit arithmetic once, so that each element needs 32-bit alone.
 inline RandomKey KeyOf(std::uint64_t key, std::uint64_t index_high) {
-  std::uint64_t z = key + (index_high + 1) * 0x9E3779B97F4A7C15;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
-  z ^= z >> 31;
+  const std::uint64_t z = scramble(key + (index_high + 1) * kScrambleStride);
   return {static_cast<std::uint32_t>(z), static_cast<std::uint32_t>(z >> 32)};
 }
 
