@@ -16,13 +16,4 @@ void to_float(const ConstElements& elements, std::span<float> out) noexcept;
 /// @return finite inputs that became Inf.
 std::uint64_t from_float(std::span<const float> value, const Elements& out) noexcept;
 
-/// The same for FP16 bits; spans equally long.
-inline void half_to_float(std::span<const std::uint16_t> half, std::span<float> out) noexcept {
-  to_float({half.data(), Format::f16}, out);
-}
-inline std::uint64_t float_to_half(std::span<const float> value,
-                                   std::span<std::uint16_t> out) noexcept {
-  return from_float(value, {out.data(), Format::f16});
-}
-
 }  // namespace outboard::simd

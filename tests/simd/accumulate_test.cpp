@@ -24,13 +24,8 @@ std::vector<std::uint16_t> random_halves(Random& random, std::size_t count) {
 
 std::vector<float> widened(const std::vector<std::uint16_t>& halves) {
   std::vector<float> floats(halves.size());
-  half_to_float(halves, floats);
+  to_float({halves.data(), Format::f16}, floats);
   return floats;
-}
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 TEST_P(AccumulateOnEveryTarget, AddsInTheOrderOfTheCallsAtAnyLengthAndOffset) {
