@@ -9,13 +9,8 @@ namespace {
 class ConvertOnEveryTarget : public OnEveryTarget {};
 OUTBOARD_ON_EVERY_TARGET(ConvertOnEveryTarget);
 
-constexpr std::array kShort = {Format::f16, Format::bf16};
-
 bool is_nan(Format format, std::uint16_t bits) {
   return (bits & 0x7FFFU) > (format == Format::f16 ? 0x7C00U : 0x7F80U);
-}
-double value_of(Format format, std::uint16_t bits) {
-  return format == Format::f16 ? reference::half_value(bits) : reference::bf16_value(bits);
 }
 
 void expect_nearest(Format format, const std::vector<float>& values) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "simd/digest.hpp"
 
-#include "tests/simd/simd_support.hpp"
+#include "tests/simd/update_support.hpp"
 
 namespace outboard::simd::testing {
 namespace {
@@ -116,6 +116,29 @@ TEST_P(DigestOnEveryTarget, ParameterAndPositionShowEvenForZeros) {
   EXPECT_NE(here, digest_state(shard_of(zeros, 0, 64, 3, 1)));
   EXPECT_NE(here, digest_state(shard_of(zeros, 0, 63, 3, 0)));
   EXPECT_EQ(digest_state(shard_of(zeros, 0, 0)), 0U);
+}
+
+TEST_P(DigestOnEveryTarget, TakesAbsentStatesAsZerosAndTheAverageAsMore) {
+  SCOPED_TRACE(seed_text());
+  Random random(test_seed() + 4);
+  for (const std::size_t size : kLengths) {
+    Tensor tensor(size, Format::f16, Format::f16);
+    fill_ordinary(tensor, random);
+    const std::vector<float> zeros(size);
+    const std::span<const float> param = tensor.param, state = tensor.state[0], ema = tensor.ema;
+    EXPECT_EQ(digest_state({4, 9, param, {state, {}}}),
+              digest_state({4, 9, param, {state, zeros}}));
+    EXPECT_EQ(digest_state({4, 9, param, {}}), digest_state({4, 9, param, {zeros, zeros}}));
+    std::uint64_t more = 0;
+    for (std::size_t i = 0; i < size; ++i) {
+      std::uint64_t z = scramble(5 * 0x9E3779B97F4A7C15U) + (9 + i) * 0x9E3779B97F4A7C15U;
+      z ^= 0x6A09E667F3BCC908U ^ std::bit_cast<std::uint32_t>(ema[i]);
+      z = (z ^ (z >> 32)) * 0xBF58476D1CE4E5B9U;
+      more += scramble(z ^ (z >> 29));
+    }
+    EXPECT_EQ(digest_state({4, 9, param, {state, {}}, ema}),
+              digest_state({4, 9, param, {state, {}}}) + more);
+  }
 }
 
 TEST_P(DigestOnEveryTarget, ReadsNothingBeyondTheShard) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Reduction, accumulation and digest in every format and with every set of streams.
+/// Reduction and accumulation in every format.
 #include "simd/accumulate.hpp"
-#include "simd/digest.hpp"
 #include "simd/reduce.hpp"
 #include "tests/simd/update_support.hpp"
 
@@ -144,34 +143,6 @@ TEST_P(FormatsOnEveryTarget, SumsAreThoseOfTheNumbersInEveryFormat) {
         ASSERT_TRUE(same_bits(sum, expected)) << format_name(format) << ", " << size;
       }
     }
-  }
-}
-
-TEST_P(FormatsOnEveryTarget, DigestTakesAbsentStatesAsZerosAndTheAverageAsMore) {
-  SCOPED_TRACE(seed_text());
-  Random random(test_seed() + 2);
-  const auto scramble = [](std::uint64_t z) {
-    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9U;
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EBU;
-    return z ^ (z >> 31);
-  };
-  for (const std::size_t size : kLengths) {
-    Tensor tensor(size, Format::f16, Format::f16);
-    fill_ordinary(tensor, random);
-    const std::vector<float> zeros(size);
-    const std::span<const float> param = tensor.param, state = tensor.state[0], ema = tensor.ema;
-    EXPECT_EQ(digest_state({4, 9, param, {state, {}}}),
-              digest_state({4, 9, param, {state, zeros}}));
-    EXPECT_EQ(digest_state({4, 9, param, {}}), digest_state({4, 9, param, {zeros, zeros}}));
-    std::uint64_t more = 0;
-    for (std::size_t i = 0; i < size; ++i) {
-      std::uint64_t z = scramble(5 * 0x9E3779B97F4A7C15U) + (9 + i) * 0x9E3779B97F4A7C15U;
-      z ^= 0x6A09E667F3BCC908U ^ std::bit_cast<std::uint32_t>(ema[i]);
-      z = (z ^ (z >> 32)) * 0xBF58476D1CE4E5B9U;
-      more += scramble(z ^ (z >> 29));
-    }
-    EXPECT_EQ(digest_state({4, 9, param, {state, {}}, ema}),
-              digest_state({4, 9, param, {state, {}}}) + more);
   }
 }
 

@@ -11,8 +11,6 @@ namespace {
 class RoundingOnEveryTarget : public OnEveryTarget {};
 OUTBOARD_ON_EVERY_TARGET(RoundingOnEveryTarget);
 
-constexpr std::array kShort = {Format::f16, Format::bf16};
-
 struct Rounded {
   std::vector<std::uint16_t> bits;
   std::uint64_t overflows = 0;
@@ -31,10 +29,6 @@ Rounded round_all(Format format, std::vector<float> masters, std::uint64_t key,
   rounded.overflows = update(shard, SgdScalars{.coeff = 1.0F}, {.rounding = {at_random, key}});
   EXPECT_TRUE(same_bits(masters, before));
   return rounded;
-}
-
-double value_of(Format format, std::uint16_t bits) {
-  return format == Format::f16 ? reference::half_value(bits) : reference::bf16_value(bits);
 }
 
 /// The element next to `value` on either side, found by value.

@@ -23,6 +23,12 @@ inline const char* format_name(Format format) {
   return kNames[static_cast<std::size_t>(format)];
 }
 
+/// The formats of 16 bits, and the number that an element of one of them stands for.
+inline constexpr std::array kShort = {Format::f16, Format::bf16};
+inline double value_of(Format format, std::uint16_t bits) {
+  return format == Format::f16 ? reference::half_value(bits) : reference::bf16_value(bits);
+}
+
 struct RuleCase {
   std::string name;
   RuleScalars scalars;
