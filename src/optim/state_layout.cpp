@@ -2,6 +2,7 @@
 #include "optim/state_layout.hpp"
 
 #include <algorithm>
+#include <array>
 
 namespace outboard::optim {
 namespace {

@@ -2,9 +2,7 @@
 /// Which streams of memory make up the optimizer state, of a rule and of an engine.
 #pragma once
 
-#include <array>
 #include <cstddef>
-#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
