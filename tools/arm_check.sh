@@ -34,17 +34,20 @@ fetch_highway() {
 compile_all() {
   local flags=(-std=c++20 -O2 -ffp-contract=off -I. -Iinclude "-I$highway/usr/include"
     -I"$googletest" -I"$googletest/include")
-  local source object newest
+  local source object newest objects=() stale=()
   newest=$(find simd tests/simd tools/arm_check.sh -type f -printf '%T@ %p\n' | sort -n | tail -1)
   newest=${newest#* }
   for source in simd/*.cpp simd/rules/*.cpp tests/simd/*_test.cpp \
     "$googletest"/src/gtest-all.cc "$googletest"/src/gtest_main.cc; do
     [[ $source != */large_test.cpp ]] || continue
     object=$out/$(basename "${source%.*}").o
-    [[ $object -nt $newest ]] || printf '%s\0%s\0' "$source" "$object"
-  done | xargs -0 -r -n 2 -P "$(nproc)" bash -c \
+    objects+=("$object")
+    [[ $object -nt $newest ]] || stale+=("$source" "$object")
+  done
+  ((${#stale[@]} == 0)) || printf '%s\0' "${stale[@]}" | xargs -0 -n 2 -P "$(nproc)" bash -c \
     'aarch64-linux-gnu-g++ "${@:1:$#-2}" -c "${@: -2:1}" -o "${@: -1}"' compile "${flags[@]}"
-  aarch64-linux-gnu-g++ -o $out/simd_test $out/*.o -L$highway/usr/lib/aarch64-linux-gnu -lhwy -pthread
+  # Not every object there is: one of a source that is gone would still be linked.
+  aarch64-linux-gnu-g++ -o $out/simd_test "${objects[@]}" -L$highway/usr/lib/aarch64-linux-gnu -lhwy -pthread
 }
 
 # Everything that looks at bits; the long runs are for real processors.
