@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "core/mix64.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::core {
@@ -58,14 +59,11 @@ std::uint64_t VirtualLoop::random_below(std::uint64_t bound) {
   }
 }
 
-// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014):
-// any seed, also 0, starts a good sequence.
+// Any seed, also 0, starts a good sequence.
 std::uint64_t VirtualLoop::next_random() noexcept {
-  random_state_ += 0x9E3779B97F4A7C15u;
-  std::uint64_t mixed = random_state_;
-  mixed = (mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94D049BB133111EBu;
-  return mixed ^ (mixed >> 31);
+  const std::uint64_t drawn = mix64(random_state_);
+  random_state_ += kMix64Step;
+  return drawn;
 }
 
 std::uint64_t VirtualLoop::add_reporter(std::function<void(std::string&)> reporter) {

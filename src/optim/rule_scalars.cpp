@@ -4,8 +4,12 @@
 #include <cfloat>
 #include <cmath>
 
+#include "core/mix64.hpp"
+
 namespace outboard::optim {
 namespace {
+
+using core::mix64;
 
 constexpr double kSmallestNormal = FLT_MIN;
 
@@ -32,15 +36,6 @@ Scalars moments(const AnyAdam& rule, std::uint64_t step, double coeff) {
 template <class AnyAdam>
 double bias1(const AnyAdam& rule, std::uint64_t step) {
   return 1.0 - integer_power(rule.beta1, step);
-}
-
-/// Finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-/// OOPSLA 2014): a bijection of 64 bits.
-std::uint64_t mix(std::uint64_t value) noexcept {
-  value += 0x9E3779B97F4A7C15U;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9U;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBU;
-  return value ^ (value >> 31);
 }
 
 }  // namespace
@@ -116,7 +111,7 @@ simd::UpdateOptions update_options(const GroupOptions& options, std::uint64_t pa
                                    std::uint64_t step) noexcept {
   simd::UpdateOptions out;
   if (options.rounding == Rounding::stochastic) {
-    out.rounding = {true, mix(mix(mix(options.seed) + parameter) + step)};
+    out.rounding = {true, mix64(mix64(mix64(options.seed) + parameter) + step)};
   }
   if (options.ema_decay) out.ema_one_minus_decay = rounded(1.0 - *options.ema_decay);
   return out;

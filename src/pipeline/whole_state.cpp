@@ -6,20 +6,14 @@
 #include <cstring>
 #include <utility>
 
+#include "core/mix64.hpp"
 #include "simd/convert.hpp"
 #include "simd/reduce.hpp"
 
 namespace outboard::pipeline {
 namespace {
 
-/// Finaliser of splitmix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
-/// OOPSLA 2014).
-std::uint64_t mix(std::uint64_t value) noexcept {
-  value += 0x9E3779B97F4A7C15u;
-  value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9u;
-  value = (value ^ (value >> 27)) * 0x94D049BB133111EBu;
-  return value ^ (value >> 31);
-}
+using core::mix64;
 
 [[noreturn]] void refuse_non_finite(const char* call, const std::string& name, const char* what,
                                     std::uint64_t element, bool is_nan) {
@@ -167,9 +161,9 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
 }
 
 std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss_scale) {
-  std::uint64_t sum = mix(std::bit_cast<std::uint64_t>(loss_scale));
+  std::uint64_t sum = mix64(std::bit_cast<std::uint64_t>(loss_scale));
   for (std::uint64_t i = 0; i < flow_.parameters.size(); ++i) {
-    sum += mix(mix(i + 1) + flow_.parameters[i].step_count);
+    sum += mix64(mix64(i + 1) + flow_.parameters[i].step_count);
   }
   if (resident_ != nullptr) return sum + digest_resident(lock);
   sum_.store(0);
