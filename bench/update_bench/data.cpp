@@ -3,7 +3,7 @@
 
 #include <bit>
 
-#include "memory/state_store.hpp"
+#include "core/host_layout.hpp"
 
 namespace outboard::update_bench {
 namespace {
@@ -18,7 +18,7 @@ constexpr std::size_t kStateStreams = 3;
 
 /// How far into its arena a stream starts: the state as in the engine, the others at once.
 std::size_t lead_bytes(std::size_t stream) {
-  return stream < kStateStreams ? stream * memory::kStreamStagger : 0;
+  return stream < kStateStreams ? stream * core::kStreamStagger : 0;
 }
 
 /// +-2^-10 to +-2^-2, ten bits of mantissa: ordinary in every format.

@@ -3,13 +3,10 @@
 
 #include <algorithm>
 
+#include "core/host_layout.hpp"
+
 namespace outboard::memory {
 namespace {
-
-/// Enough for a copy each way, a drain and a fill at the same time.
-constexpr std::size_t kRingSlots = 4;
-/// Every gradient passes: two more copies on the link while others are added up.
-constexpr std::size_t kGradientRingSlots = 8;
 
 std::size_t node_count(const topology::Machine& machine) {
   return machine.nodes.size();
@@ -45,11 +42,11 @@ StagingPool::StagingPool(device::Backend& backend, const topology::Machine& mach
   const std::size_t limit = options.pinned_slots ? *options.pinned_slots : specs.size();
   std::size_t direct = specs.size();
   if (options.ring_for_gradients) {
-    make_ring(backend, machine, largest, std::min({kGradientRingSlots, limit, specs.size()}));
+    make_ring(backend, machine, largest, std::min({core::kGradientRingSlots, limit, specs.size()}));
   }
   if (limit < specs.size() || !pin_prefix(backend, machine, specs, direct)) {
     if (ring_.empty()) {
-      make_ring(backend, machine, largest, std::min({kRingSlots, limit, specs.size()}));
+      make_ring(backend, machine, largest, std::min({core::kRingSlots, limit, specs.size()}));
     }
     direct = std::min(limit, specs.size());
     direct -= std::min(direct, ring_.size());

@@ -23,8 +23,8 @@ StateStore::StateStore(const topology::Machine& machine, std::span<const StreamS
 
 StateLease StateStore::lease(const StatePlace& place) const {
   StateLease lease;
+  if (place.elems == 0) return lease;  // its node may have no arena
   for (std::size_t i = 0; i < streams_.size(); ++i) {
-    if (place.elems == 0) continue;  // its node may have no arena
     const std::size_t size = streams_[i].bytes_per_elem;
     lease.streams_[i] = arenas_[place.node * streams_.size() + i].bytes().subspan(
         lead_bytes(i) + place.offset * size, place.elems * size);

@@ -9,16 +9,10 @@
 #include <string>
 #include <vector>
 
+#include "core/host_layout.hpp"
 #include "memory/numa_arena.hpp"
 
 namespace outboard::memory {
-
-inline constexpr std::size_t kMaxStateStreams = 4;
-
-/// Stream k starts this many bytes times k behind the start of its arena. Arenas start on borders
-/// of 2 MiB, and streams that are read together from addresses with equal low bits fight for one
-/// place in the cache. Whole lines of 64 bytes, and no whole number of pages.
-inline constexpr std::size_t kStreamStagger = 4096 + 256;
 
 /// The right to read and write one bucket's state until it is destroyed or moved from. Borrowed
 /// memory: for host placement a lease costs nothing. Move-only, one at a time for each bucket.
@@ -36,7 +30,7 @@ class StateLease {
 
  private:
   friend class StateStore;
-  std::array<std::span<std::byte>, kMaxStateStreams> streams_;
+  std::array<std::span<std::byte>, core::kMaxStateStreams> streams_;
 };
 
 struct StreamSpec {
@@ -71,7 +65,7 @@ class StateStore {
 
  private:
   [[nodiscard]] std::size_t lead_bytes(std::size_t stream) const noexcept {
-    return (first_stream_ + stream) * kStreamStagger;
+    return (first_stream_ + stream) * core::kStreamStagger;
   }
 
   std::vector<StreamSpec> streams_;

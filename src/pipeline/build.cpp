@@ -6,12 +6,15 @@
 #include <sstream>
 #include <string>
 
+#include "core/host_layout.hpp"
 #include "optim/rule_scalars.hpp"
 #include "optim/state_layout.hpp"
 #include "pipeline/step.hpp"
 
 namespace outboard::pipeline {
 namespace {
+
+static_assert(optim::kMaxStreams <= core::kMaxStateStreams, "a lease holds every stream");
 
 std::vector<memory::StreamSpec> stream_specs(const optim::StateLayout& streams) {
   std::vector<memory::StreamSpec> specs;

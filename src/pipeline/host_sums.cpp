@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/host_layout.hpp"
 #include "simd/accumulate.hpp"
 
 namespace outboard::pipeline {
@@ -26,7 +27,7 @@ Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
 HostSums::HostSums(const Flow& flow, const topology::Machine& machine)
     : flow_(flow),
       store_(machine, std::array<memory::StreamSpec, 1>{{{"gradient accumulator", sizeof(float)}}},
-             flow.layout.node_elems, memory::kMaxStateStreams) {
+             flow.layout.node_elems, core::kMaxStateStreams) {
   std::uint64_t blocks = 0;
   for (const Parameter& parameter : flow.parameters) {
     first_block_.push_back(blocks);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/host_layout.hpp"
 #include "outboard/error.hpp"
 #include "outboard/planning.hpp"
 #include "plan/cost_model.hpp"
@@ -11,12 +12,8 @@
 namespace outboard {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;      // host memory is mapped in whole pages
-constexpr std::uint64_t kDeviceAlign = 256;     // as device memory is handed out
-constexpr std::uint64_t kStreamStagger = 4352;  // of state streams, each behind the one before
-constexpr std::uint64_t kSumsStream = 4;        // the sums' place behind the most state streams
-constexpr std::size_t kRingSlots = 4;           // bounce ring, where not everything is pinned
-constexpr std::size_t kGradientRingSlots = 8;   // bounce ring of Accumulate::host
+constexpr std::uint64_t kPageBytes = 4096;   // host memory is mapped in whole pages
+constexpr std::uint64_t kDeviceAlign = 256;  // as device memory is handed out
 constexpr std::array<const char*, 3> kState = {"master weight", "exp_avg", "exp_avg_sq"};
 
 std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
@@ -49,7 +46,7 @@ class Ledger {
   void host_stream(const char* purpose, std::uint32_t node, std::uint64_t stream) {
     const std::uint64_t bytes = layout_.node_elems[node] * sizeof(float);
     if (bytes == 0) return;
-    host(purpose, MemoryPlace::host_pageable, node, stream * kStreamStagger + bytes);
+    host(purpose, MemoryPlace::host_pageable, node, stream * core::kStreamStagger + bytes);
   }
   void device(const char* purpose, std::uint64_t bytes) {
     if (bytes == 0) return;
@@ -68,7 +65,7 @@ class Ledger {
   }
   void add_host_sums() {
     for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
-      host_stream("gradient accumulator", node, kSumsStream);
+      host_stream("gradient accumulator", node, core::kMaxStateStreams);
     }
   }
   void add_device_sums() {
@@ -100,10 +97,10 @@ class Ledger {
   void add_staging(bool sums) {
     const std::size_t buckets = layout_.buckets.size();
     const std::size_t limit = config_.pinned_slots ? *config_.pinned_slots : buckets;
-    std::size_t ring = sums ? std::min({kGradientRingSlots, limit, buckets}) : 0;
+    std::size_t ring = sums ? std::min({core::kGradientRingSlots, limit, buckets}) : 0;
     std::size_t direct = buckets;
     if (limit < buckets) {
-      if (ring == 0) ring = std::min({kRingSlots, limit, buckets});
+      if (ring == 0) ring = std::min({core::kRingSlots, limit, buckets});
       direct = limit - std::min(limit, ring);
     }
     add_slots(0, direct, MemoryPlace::host_pinned);

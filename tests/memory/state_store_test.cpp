@@ -14,6 +14,9 @@
 namespace outboard::memory {
 namespace {
 
+using core::kMaxStateStreams;
+using core::kStreamStagger;
+
 constexpr std::uint64_t kLine = 64;
 constexpr std::uint64_t kPage = 4096;
 constexpr std::uint64_t kLarge = (std::uint64_t{2} << 20) / sizeof(float);  // huge pages from here
