@@ -13,6 +13,11 @@ namespace outboard::simd {
 /// Elements of one block of the tree, counted from the start of the parameter.
 inline constexpr std::uint64_t kReduceBlockElems = 4096;
 
+/// Blocks of `elems` elements; the last may be short.
+[[nodiscard]] constexpr std::uint64_t reduce_block_count(std::uint64_t elems) noexcept {
+  return (elems + kReduceBlockElems - 1) / kReduceBlockElems;
+}
+
 struct GradientReduction {
   double sum_of_squares = 0.0;         ///< a non-finite element counts as 0
   std::uint64_t non_finite = 0;        ///< Inf and NaN elements, found on raw exponent bits

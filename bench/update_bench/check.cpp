@@ -84,8 +84,7 @@ void step_again(const View& view, const std::vector<Piece>& pieces, const Steppe
       const simd::UpdateShard shard = view.shard(piece, rule);
       if (lamb != nullptr) {
         simd::lamb_moments(shard, *lamb,
-                           std::span(norms).first((piece.elems + simd::kReduceBlockElems - 1) /
-                                                  simd::kReduceBlockElems));
+                           std::span(norms).first(simd::reduce_block_count(piece.elems)));
       }
       (void)simd::update(shard, scalars, stepper.options());
     }

@@ -25,7 +25,7 @@ Stepper::Stepper(Crew& crew, Data& data, std::vector<NodeLayout> layout, const W
     auto& slices = norms_.emplace_back();
     for (const Slice& slice : layout_[node].slices) {
       const std::uint64_t elems = workload.rule == Rule::lamb ? slice.end - slice.begin : 0;
-      slices.emplace_back((elems + simd::kReduceBlockElems - 1) / simd::kReduceBlockElems);
+      slices.emplace_back(simd::reduce_block_count(elems));
     }
   }
 }

@@ -17,7 +17,7 @@ struct Range {
 };
 /// Part `part` of `elems`, in whole blocks of the norm's tree.
 Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
-  const std::uint64_t blocks = (elems + kBlock - 1) / kBlock;
+  const std::uint64_t blocks = simd::reduce_block_count(elems);
   const std::uint64_t each = (blocks + parts - 1) / parts * kBlock;
   return {std::min(elems, each * part), std::min(elems, each * (part + 1))};
 }
@@ -31,7 +31,7 @@ HostSums::HostSums(const Flow& flow, const topology::Machine& machine)
   std::uint64_t blocks = 0;
   for (const Parameter& parameter : flow.parameters) {
     first_block_.push_back(blocks);
-    blocks += (parameter.elems + kBlock - 1) / kBlock;
+    blocks += simd::reduce_block_count(parameter.elems);
   }
   blocks_.resize(blocks);
 }
@@ -82,7 +82,7 @@ void HostSums::reduce_blocks(std::uint32_t index, std::uint64_t from, std::uint6
 
 device::GradientScalars HostSums::scalars(std::uint32_t parameter) const {
   device::GradientScalars scalars;
-  const std::uint64_t blocks = (flow_.parameters[parameter].elems + kBlock - 1) / kBlock;
+  const std::uint64_t blocks = simd::reduce_block_count(flow_.parameters[parameter].elems);
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const simd::GradientReduction& block = blocks_[first_block_[parameter] + i];
     scalars.sum_of_squares += block.sum_of_squares;

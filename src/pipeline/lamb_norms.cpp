@@ -5,19 +5,12 @@
 #include "simd/rules/lamb_trust.hpp"
 
 namespace outboard::pipeline {
-namespace {
-
-std::uint64_t block_count(std::uint64_t elems) {
-  return (elems + simd::kReduceBlockElems - 1) / simd::kReduceBlockElems;
-}
-
-}  // namespace
 
 LambNorms::LambNorms(const Flow& flow) : flow_(flow) {
   std::uint64_t blocks = 0;
   for (const Parameter& parameter : flow.parameters) {
     first_block_.push_back(blocks);
-    if (parameter.two_phase) blocks += block_count(parameter.elems);
+    if (parameter.two_phase) blocks += simd::reduce_block_count(parameter.elems);
   }
   first_block_.push_back(blocks);
   blocks_.resize(blocks);
@@ -26,7 +19,7 @@ LambNorms::LambNorms(const Flow& flow) : flow_(flow) {
 std::span<simd::BlockNorms> LambNorms::segment(const plan::Segment& segment) noexcept {
   const std::uint64_t first =
       first_block_[segment.parameter] + segment.first_element / simd::kReduceBlockElems;
-  return std::span(blocks_).subspan(first, block_count(segment.elems));
+  return std::span(blocks_).subspan(first, simd::reduce_block_count(segment.elems));
 }
 
 float LambNorms::lr_trust(std::uint32_t parameter) const noexcept {

@@ -7,13 +7,6 @@
 #include "simd/rules/lamb.hpp"
 
 namespace outboard::pipeline {
-namespace {
-
-std::uint64_t block_count(std::uint64_t elems) {
-  return (elems + simd::kReduceBlockElems - 1) / simd::kReduceBlockElems;
-}
-
-}  // namespace
 
 Resident::Resident(Flow& flow) : flow_(flow) {
   std::uint64_t elems = 0;
@@ -49,7 +42,7 @@ void Resident::lay_out_sums() {
 void Resident::lay_out_norms() {
   std::uint64_t most = 0;
   for (const Parameter& parameter : flow_.parameters) {
-    if (parameter.two_phase) most = std::max(most, block_count(parameter.elems));
+    if (parameter.two_phase) most = std::max(most, simd::reduce_block_count(parameter.elems));
   }
   std::size_t bytes = most * sizeof(simd::BlockNorms);
   for (const Parameter& parameter : flow_.parameters) {
@@ -148,7 +141,7 @@ void Resident::measure(std::uint32_t index) {
                                           .norms = norms_ + first * sizeof(simd::BlockNorms)});
   }
   flow_.backend.lamb_trust(flow_.up, {.norms = norms_,
-                                      .blocks = block_count(parameter.elems),
+                                      .blocks = simd::reduce_block_count(parameter.elems),
                                       .lr = parameter.lr,
                                       .lr_trust = norms_ + trust_offset_[index]});
 }

@@ -128,8 +128,7 @@ void Update::measure_part(std::uint32_t bucket, std::uint32_t part) noexcept {
     const Cut cut{segment, block_border(segment, begin), block_border(segment, end)};
     if (cut.from >= cut.to) continue;
     const std::uint64_t first = (cut.from - segment.offset) / simd::kReduceBlockElems;
-    const std::uint64_t elems = cut.to - cut.from;
-    const std::uint64_t blocks = round_up(elems, simd::kReduceBlockElems) / simd::kReduceBlockElems;
+    const std::uint64_t blocks = simd::reduce_block_count(cut.to - cut.from);
     simd::lamb_moments(shard(bucket, cut), std::get<simd::LambScalars>(parameter.scalars),
                        norms_.segment(segment).subspan(first, blocks));
   }

@@ -117,13 +117,12 @@ struct LambMomentsViews {
   std::span<simd::BlockNorms> norms;
 };
 LambMomentsViews views(const DeviceLambMoments& work, const DeviceMemory& memory) {
-  const std::uint64_t blocks = (work.elems + simd::kReduceBlockElems - 1) / simd::kReduceBlockElems;
   return {{.grad = view(memory, work.grad, work.elems),
            .weight = {},
            .param = view<float>(memory, work.param, work.elems),
            .state = {view<float>(memory, work.state[0], work.elems),
                      view<float>(memory, work.state[1], work.elems)}},
-          view<simd::BlockNorms>(memory, work.norms, blocks)};
+          view<simd::BlockNorms>(memory, work.norms, simd::reduce_block_count(work.elems))};
 }
 
 struct LambTrustViews {
