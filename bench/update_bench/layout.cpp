@@ -4,14 +4,12 @@
 #include <algorithm>
 #include <numeric>
 
+#include "core/round_up.hpp"
+
 namespace outboard::update_bench {
 namespace {
 
 constexpr std::uint64_t kLineElems = 16;
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t unit) {
-  return (value + unit - 1) / unit * unit;
-}
 
 /// All tensors as whole pieces, counted from the first.
 std::vector<Piece> lay_out(std::span<const std::uint64_t> tensors) {
@@ -19,7 +17,7 @@ std::vector<Piece> lay_out(std::span<const std::uint64_t> tensors) {
   std::uint64_t offset = 0;
   for (std::uint32_t i = 0; i < tensors.size(); ++i) {
     pieces.push_back({.offset = offset, .elems = tensors[i], .tensor = i});
-    offset += round_up(tensors[i], kLineElems);
+    offset += core::round_up(tensors[i], kLineElems);
   }
   return pieces;
 }
@@ -42,11 +40,11 @@ std::vector<NodeLayout> make_layout(std::span<const std::uint64_t> tensors,
                                     std::uint64_t cut_elems) {
   const std::vector<Piece> whole = lay_out(tensors);
   const std::uint64_t total =
-      whole.empty() ? 0 : whole.back().offset + round_up(whole.back().elems, kLineElems);
+      whole.empty() ? 0 : whole.back().offset + core::round_up(whole.back().elems, kLineElems);
   const std::uint64_t threads =
       std::accumulate(threads_per_node.begin(), threads_per_node.end(), std::uint64_t{0});
   const auto border = [&](std::uint64_t thread) {
-    return std::min(total, round_up(total * thread / threads, cut_elems));
+    return std::min(total, core::round_up(total * thread / threads, cut_elems));
   };
   std::vector<NodeLayout> nodes;
   std::uint64_t thread = 0;

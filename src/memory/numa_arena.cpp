@@ -10,16 +10,13 @@
 #include <system_error>
 #include <utility>
 
+#include "core/round_up.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::memory {
 namespace {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
-
-std::size_t round_up(std::size_t bytes, std::size_t multiple) noexcept {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 [[noreturn]] void throw_no_memory(const char* purpose, std::size_t bytes, int error) {
   throw Error(ErrorCode::out_of_memory,
@@ -62,7 +59,7 @@ NumaArena::NumaArena(const topology::Machine& machine, std::uint32_t node, std::
   }
   const bool huge = bytes >= kHugePage;
   // The end of a large arena lies in small pages: the ledger counts what is used, not 2 MiB more.
-  const std::size_t mapped = round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
+  const std::size_t mapped = core::round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
   std::byte* const first = huge ? map_aligned(mapped) : map(mapped);
   if (first == nullptr) throw_no_memory(purpose, bytes, errno);
   memory_ = {first, mapped};

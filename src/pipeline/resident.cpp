@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/round_up.hpp"
 #include "simd/reduce.hpp"
 #include "simd/rules/lamb.hpp"
 
@@ -34,7 +35,7 @@ void Resident::lay_out_sums() {
   for (const Parameter& parameter : flow_.parameters) {
     sum_offset_.push_back(sum_bytes_);
     const std::size_t bytes = parameter.elems * sizeof(float);
-    sum_bytes_ += (bytes + kAlign - 1) / kAlign * kAlign;
+    sum_bytes_ += core::round_up(bytes, kAlign);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/round_up.hpp"
 #include "pipeline/host_sums.hpp"
 #include "pipeline/whole_state.hpp"
 #include "simd/convert.hpp"
@@ -71,7 +72,7 @@ void WholeState::for_each_cut(std::uint32_t index, std::uint32_t part, Use use) 
   const plan::Bucket& bucket = flow_.layout.buckets[index];
   const std::uint64_t parts = flow_.executor.threads(bucket.node);
   const std::uint64_t even = (bucket.padded_elems + parts - 1) / parts;
-  const std::uint64_t part_elems = (even + kPartAlignElems - 1) / kPartAlignElems * kPartAlignElems;
+  const std::uint64_t part_elems = core::round_up(even, kPartAlignElems);
   const std::uint64_t begin = std::min(part_elems * part, bucket.padded_elems);
   const std::uint64_t end = std::min(begin + part_elems, bucket.padded_elems);
   const auto state = flow_.lease(index);

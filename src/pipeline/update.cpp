@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "core/round_up.hpp"
 #include "pipeline/host_sums.hpp"
 #include "simd/reduce.hpp"
 #include "simd/update.hpp"
@@ -15,14 +16,10 @@ constexpr std::uint64_t kMinPartElems = 16384;
 /// Parts start on a line of the slot, so that no two threads write one.
 constexpr std::uint64_t kPartAlignElems = 64;
 
-std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
-
 /// Where a part's cut of a segment starts when it takes whole blocks of the norm's tree.
 std::uint64_t block_border(const plan::Segment& segment, std::uint64_t at) {
   if (at <= segment.offset) return segment.offset;
-  const std::uint64_t inside = round_up(at - segment.offset, simd::kReduceBlockElems);
+  const std::uint64_t inside = core::round_up(at - segment.offset, simd::kReduceBlockElems);
   return segment.offset + std::min(inside, segment.elems);
 }
 
@@ -70,7 +67,7 @@ void Update::post(std::uint32_t bucket, Phase phase) noexcept {
   const std::uint64_t useful = (shape.padded_elems + kMinPartElems - 1) / kMinPartElems;
   const std::uint64_t parts = std::clamp<std::uint64_t>(useful, 1, threads);
   const std::uint64_t even = (shape.padded_elems + parts - 1) / parts;
-  running_[bucket].part_elems = round_up(even, kPartAlignElems);
+  running_[bucket].part_elems = core::round_up(even, kPartAlignElems);
   exec::Task task;
   task.node = shape.node;
   task.priority = bucket;

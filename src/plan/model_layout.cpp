@@ -3,14 +3,11 @@
 
 #include <algorithm>
 
+#include "core/round_up.hpp"
 #include "plan/interleave.hpp"
 
 namespace outboard::plan {
 namespace {
-
-std::uint64_t round_up(std::uint64_t value, std::uint64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 /// Appends segments, closing a bucket whenever the next piece does not fit.
 class Cutter {
@@ -60,7 +57,7 @@ class Cutter {
                                 first_element, elems, bucket.padded_elems});
     bucket.segments += 1;
     bucket.elems += elems;
-    bucket.padded_elems += round_up(elems, kSegmentAlignElems);
+    bucket.padded_elems += core::round_up(elems, kSegmentAlignElems);
   }
 
   ModelLayout& layout_;

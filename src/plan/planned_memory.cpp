@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/host_layout.hpp"
+#include "core/round_up.hpp"
 #include "outboard/error.hpp"
 #include "outboard/planning.hpp"
 #include "plan/cost_model.hpp"
@@ -15,10 +16,6 @@ namespace {
 constexpr std::uint64_t kPageBytes = 4096;   // host memory is mapped in whole pages
 constexpr std::uint64_t kDeviceAlign = 256;  // as device memory is handed out
 constexpr std::array<const char*, 3> kState = {"master weight", "exp_avg", "exp_avg_sq"};
-
-std::uint64_t round_up(std::uint64_t bytes, std::uint64_t multiple) {
-  return (bytes + multiple - 1) / multiple * multiple;
-}
 
 class Ledger {
  public:
@@ -41,7 +38,7 @@ class Ledger {
  private:
   void host(const char* purpose, MemoryPlace place, std::uint32_t node, std::uint64_t bytes) {
     if (bytes == 0) return;
-    ledger_.entries.push_back({purpose, place, node, round_up(bytes, kPageBytes), nullptr});
+    ledger_.entries.push_back({purpose, place, node, core::round_up(bytes, kPageBytes), nullptr});
   }
   void host_stream(const char* purpose, std::uint32_t node, std::uint64_t stream) {
     const std::uint64_t bytes = layout_.node_elems[node] * sizeof(float);
@@ -71,7 +68,7 @@ class Ledger {
   void add_device_sums() {
     std::uint64_t bytes = 0;
     for (const PlannedParameter& parameter : parameters_) {
-      bytes += round_up(parameter.elems * sizeof(float), kDeviceAlign);
+      bytes += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
     }
     device("gradient accumulator", bytes);
   }
