@@ -180,6 +180,11 @@ TEST_P(ThreadFaults, SurfaceAndLeakNothing) {
 class EachWay : public ::testing::TestWithParam<Flavour> {};
 INSTANTIATE_TEST_SUITE_P(Ways, EachWay, ::testing::ValuesIn(all_flavours()),
                          [](const auto& test) { return flavour_name(test.param); });
+/// Virtual time has one thread.
+using EachThreadedWay = EachWay;
+INSTANTIATE_TEST_SUITE_P(Ways, EachThreadedWay,
+                         ::testing::ValuesIn(flavours_of(sim::Mode::threads)),
+                         [](const auto& test) { return flavour_name(test.param); });
 
 /// Without a fault everything that an engine took is given back.
 TEST_P(EachWay, GivesBackWhatItTook) {
@@ -306,8 +311,7 @@ TEST_P(EachWay, MayBeDestroyedAndMadeAgainOnTheSameDevice) {
   }
 }
 
-TEST_P(EachWay, MayBeDestroyedFromAnotherThread) {
-  if (GetParam().mode != sim::Mode::threads) GTEST_SKIP() << "virtual time has one thread";
+TEST_P(EachThreadedWay, MayBeDestroyedFromAnotherThread) {
   for (std::uint64_t i = 0; i < 100; ++i) {
     TinyTrainer trainer(small_model(GetParam()));
     const sim::Counters before = trainer.gpu().counters();

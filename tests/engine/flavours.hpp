@@ -74,6 +74,17 @@ inline std::vector<Flavour> all_flavours() {
   return {host, serial, resident, bounce, plain, nodes, threads, threads_resident, threads_bounce};
 }
 
+inline std::vector<Flavour> flavours_of(sim::Mode mode) {
+  std::vector<Flavour> flavours = all_flavours();
+  std::erase_if(flavours, [&](const Flavour& flavour) { return flavour.mode != mode; });
+  return flavours;
+}
+inline std::vector<Flavour> flavours_of(Placement placement) {
+  std::vector<Flavour> flavours = all_flavours();
+  std::erase_if(flavours, [&](const Flavour& flavour) { return flavour.placement != placement; });
+  return flavours;
+}
+
 inline std::string flavour_name(const Flavour& flavour) {
   return flavour.name;
 }
