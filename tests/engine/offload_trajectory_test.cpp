@@ -241,13 +241,9 @@ const References& references(const Precision& precision) {
   return at->second;
 }
 
-class OffloadTrajectory : public ::testing::TestWithParam<std::tuple<Flavour, Precision>> {};
-INSTANTIATE_TEST_SUITE_P(Ways, OffloadTrajectory,
-                         ::testing::Combine(::testing::ValuesIn(all_flavours()),
-                                            ::testing::ValuesIn(all_precisions())),
-                         [](const auto& test) {
-                           return std::get<0>(test.param).name + "_" + std::get<1>(test.param).name;
-                         });
+class OffloadTrajectory : public ::testing::TestWithParam<PreciseFlavour> {};
+INSTANTIATE_TEST_SUITE_P(Ways, OffloadTrajectory, all_precise_flavours(),
+                         [](const auto& test) { return precise_flavour_name(test.param); });
 
 TEST_P(OffloadTrajectory, HasTheLossesOfThePlainOptimizer) {
   const auto& [flavour, precision] = GetParam();

@@ -20,7 +20,7 @@ namespace {
 using State = ManualTrainer::State;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-class InPrecision : public ::testing::TestWithParam<std::tuple<Flavour, Precision>> {
+class InPrecision : public ::testing::TestWithParam<PreciseFlavour> {
  protected:
   [[nodiscard]] static const Flavour& flavour() { return std::get<0>(GetParam()); }
   [[nodiscard]] static const Precision& precision() { return std::get<1>(GetParam()); }
@@ -44,12 +44,8 @@ class InPrecision : public ::testing::TestWithParam<std::tuple<Flavour, Precisio
   }
   std::optional<ManualTrainer> trainer_;
 };
-INSTANTIATE_TEST_SUITE_P(Ways, InPrecision,
-                         ::testing::Combine(::testing::ValuesIn(all_flavours()),
-                                            ::testing::ValuesIn(all_precisions())),
-                         [](const auto& test) {
-                           return std::get<0>(test.param).name + "_" + std::get<1>(test.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, InPrecision, all_precise_flavours(),
+                         [](const auto& test) { return precise_flavour_name(test.param); });
 
 TEST_P(InPrecision, ClippingIsAppliedOnceAfterUnscaling) {
   for (const double limit : {1.0, 0.0, kInfinity}) {
@@ -122,12 +118,8 @@ class Accumulated : public InPrecision {
     EXPECT_EQ(state.t, 2u);
   }
 };
-INSTANTIATE_TEST_SUITE_P(Ways, Accumulated,
-                         ::testing::Combine(::testing::ValuesIn(all_flavours()),
-                                            ::testing::ValuesIn(all_precisions())),
-                         [](const auto& test) {
-                           return std::get<0>(test.param).name + "_" + std::get<1>(test.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, Accumulated, all_precise_flavours(),
+                         [](const auto& test) { return precise_flavour_name(test.param); });
 
 TEST_P(Accumulated, TheMeanOfMicroBatches) {
   expect_accumulated(4, 2, {0.8654394, 0.125, 0.00724375, 2.5, 1.0});

@@ -2,9 +2,12 @@
 /// The element types of weights and gradients that must not change what a step means.
 #pragma once
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "engine/flavours.hpp"
@@ -48,6 +51,18 @@ inline std::vector<Precision> all_precisions() {
            .lost_step = 6e-4,
            .bits_after_100_steps = 0x3F71,  // 0.94140625
            .loss_tolerance = 1e-4}};  // a weight rounded the other way moves by 8 times as much
+}
+
+using PreciseFlavour = std::tuple<Flavour, Precision>;
+
+/// Every flavour in every precision, for INSTANTIATE_TEST_SUITE_P.
+inline auto all_precise_flavours() {
+  return ::testing::Combine(::testing::ValuesIn(all_flavours()),
+                            ::testing::ValuesIn(all_precisions()));
+}
+
+inline std::string precise_flavour_name(const PreciseFlavour& way) {
+  return std::get<0>(way).name + "_" + std::get<1>(way).name;
 }
 
 }  // namespace outboard::testing

@@ -102,6 +102,17 @@ std::vector<Way> ways() {
            }}};
 }
 
+/// Most digests are left out: steps overlap then.
+void expect_every_way(const TinyOptions& base, const Trajectory& reference) {
+  for (const Way& way : ways()) {
+    SCOPED_TRACE(way.name);
+    TinyOptions options = base;
+    way.apply(options);
+    const Trajectory seen = run_trajectory(std::move(options), {.steps = kSteps, .digests = 4});
+    EXPECT_EQ(first_difference(reference, seen), "");
+  }
+}
+
 void expect_same_bits(const TinyRule& rule, const std::vector<DType>& dtypes) {
   const TinyOptions base = base_options(rule, dtypes);
   const Trajectory reference = run_trajectory(base, {.steps = kSteps});
@@ -109,14 +120,7 @@ void expect_same_bits(const TinyRule& rule, const std::vector<DType>& dtypes) {
   ASSERT_FALSE(reference[0].skipped);
   ASSERT_GT(reference[0].grad_norm, 1.0) << "clipping has no effect";
   ASSERT_NE(reference[0].loss, reference[1].loss) << "weights never move";
-  for (const Way& way : ways()) {
-    SCOPED_TRACE(way.name);
-    TinyOptions options = base;
-    way.apply(options);
-    // Most digests are left out: steps overlap then.
-    const Trajectory seen = run_trajectory(std::move(options), {.steps = kSteps, .digests = 4});
-    EXPECT_EQ(first_difference(reference, seen), "");
-  }
+  expect_every_way(base, reference);
 }
 
 class RuleBits : public ::testing::TestWithParam<NamedRule> {};
@@ -156,13 +160,7 @@ TinyOptions all_rules_together() {
 TEST(MixedRules, GiveTheSameBitsEveryWay) {
   const TinyOptions base = all_rules_together();
   const Trajectory reference = run_trajectory(base, {.steps = kSteps});
-  for (const Way& way : ways()) {
-    SCOPED_TRACE(way.name);
-    TinyOptions options = base;
-    way.apply(options);
-    const Trajectory seen = run_trajectory(std::move(options), {.steps = kSteps, .digests = 4});
-    EXPECT_EQ(first_difference(reference, seen), "");
-  }
+  expect_every_way(base, reference);
 }
 
 /// A parameter's state does not depend on which other rules the engine has.

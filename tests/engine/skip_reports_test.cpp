@@ -27,7 +27,7 @@ bool holds(const std::string& text, const std::string& word) {
   return text.find(word) != std::string::npos;
 }
 
-class Skips : public ::testing::TestWithParam<std::tuple<Flavour, Precision>> {
+class Skips : public ::testing::TestWithParam<PreciseFlavour> {
  protected:
   void make(const LossScaling& scaling) {
     Config config;
@@ -46,12 +46,8 @@ class Skips : public ::testing::TestWithParam<std::tuple<Flavour, Precision>> {
   LogLines log_;
   std::optional<ManualTrainer> trainer_;
 };
-INSTANTIATE_TEST_SUITE_P(Ways, Skips,
-                         ::testing::Combine(::testing::ValuesIn(all_flavours()),
-                                            ::testing::ValuesIn(all_precisions())),
-                         [](const auto& test) {
-                           return std::get<0>(test.param).name + "_" + std::get<1>(test.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, Skips, all_precise_flavours(),
+                         [](const auto& test) { return precise_flavour_name(test.param); });
 
 /// Overflows in calls 1 and 3 of 6, and a warm-up that goes on when a step was applied.
 TEST_P(Skips, AreSeenByAScheduleThatCountsAppliedSteps) {
@@ -168,12 +164,8 @@ class ScaleSearch : public Skips {
   }
   ParameterId w_;
 };
-INSTANTIATE_TEST_SUITE_P(Ways, ScaleSearch,
-                         ::testing::Combine(::testing::ValuesIn(all_flavours()),
-                                            ::testing::ValuesIn(all_precisions())),
-                         [](const auto& test) {
-                           return std::get<0>(test.param).name + "_" + std::get<1>(test.param).name;
-                         });
+INSTANTIATE_TEST_SUITE_P(Ways, ScaleSearch, all_precise_flavours(),
+                         [](const auto& test) { return precise_flavour_name(test.param); });
 
 TEST_P(ScaleSearch, IsOneLineWhereItStartsAndOneWhereItSettles) {
   start({.initial_scale = 0x1p32, .max_scale = 0x1p32});
