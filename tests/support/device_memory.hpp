@@ -48,8 +48,7 @@ inline std::vector<float> to_floats(std::span<const std::uint16_t> halves) {
   return values;
 }
 
-// --- elements of any dtype, by their bits
-// ---------------------------------------------------------
+// --- elements of any dtype, by their bits --------------------------------------------------------
 
 inline float float_of_bits(std::uint32_t bits, DType dtype) {
   if (dtype == DType::f32) return std::bit_cast<float>(bits);
