@@ -28,6 +28,13 @@ class DTypes : public ::testing::TestWithParam<Flavour> {
 };
 INSTANTIATE_TEST_SUITE_P(Ways, DTypes, ::testing::ValuesIn(all_flavours()),
                          [](const auto& test) { return flavour_name(test.param); });
+/// Where every bucket has a slot that is pinned.
+using StagedDTypes = DTypes;
+INSTANTIATE_TEST_SUITE_P(Ways, StagedDTypes,
+                         ::testing::ValuesIn(flavours_where([](const Flavour& flavour) {
+                           return flavour.placement == Placement::host && !flavour.pinned_slots;
+                         })),
+                         [](const auto& test) { return flavour_name(test.param); });
 
 /// Every rule's state stays as it is, to the bit, when one element of a thousand is not finite.
 TEST_P(DTypes, ANonFiniteElementSkipsTheStepAndIsNamed) {
@@ -174,8 +181,7 @@ TEST_P(DTypes, TheLinkCarriesEachGradientAndWeightOnce) {
   }
 }
 
-TEST_P(DTypes, StagingFollowsTheDType) {
-  if (GetParam().placement == Placement::device_resident || GetParam().pinned_slots) return;
+TEST_P(StagedDTypes, StagingFollowsTheDType) {
   for (const DType dtype : kEveryDType) {
     ManualTrainer trainer(config(), GetParam().device());
     const GroupId group = trainer.engine->add_group(AdamW{});

@@ -183,7 +183,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, EachWay, ::testing::ValuesIn(all_flavours()),
 /// Virtual time has one thread.
 using EachThreadedWay = EachWay;
 INSTANTIATE_TEST_SUITE_P(Ways, EachThreadedWay,
-                         ::testing::ValuesIn(flavours_of(sim::Mode::threads)),
+                         ::testing::ValuesIn(flavours_where([](const Flavour& flavour) {
+                           return flavour.mode == sim::Mode::threads;
+                         })),
                          [](const auto& test) { return flavour_name(test.param); });
 
 /// Without a fault everything that an engine took is given back.

@@ -74,14 +74,11 @@ inline std::vector<Flavour> all_flavours() {
   return {host, serial, resident, bounce, plain, nodes, threads, threads_resident, threads_bounce};
 }
 
-inline std::vector<Flavour> flavours_of(sim::Mode mode) {
+/// Those of all that a test is about.
+template <class Wanted>
+std::vector<Flavour> flavours_where(Wanted wanted) {
   std::vector<Flavour> flavours = all_flavours();
-  std::erase_if(flavours, [&](const Flavour& flavour) { return flavour.mode != mode; });
-  return flavours;
-}
-inline std::vector<Flavour> flavours_of(Placement placement) {
-  std::vector<Flavour> flavours = all_flavours();
-  std::erase_if(flavours, [&](const Flavour& flavour) { return flavour.placement != placement; });
+  std::erase_if(flavours, [&](const Flavour& flavour) { return !wanted(flavour); });
   return flavours;
 }
 

@@ -68,7 +68,9 @@ INSTANTIATE_TEST_SUITE_P(Ways, BrokenTrainer, ::testing::ValuesIn(all_flavours()
 /// With host placement a gradient may be reused as soon as it was taken.
 using BrokenResidentTrainer = BrokenTrainer;
 INSTANTIATE_TEST_SUITE_P(Ways, BrokenResidentTrainer,
-                         ::testing::ValuesIn(flavours_of(Placement::device_resident)),
+                         ::testing::ValuesIn(flavours_where([](const Flavour& flavour) {
+                           return flavour.placement == Placement::device_resident;
+                         })),
                          [](const auto& test) { return flavour_name(test.param); });
 
 // --- at the wrong time ---------------------------------------------------------------------------
