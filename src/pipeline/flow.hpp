@@ -28,6 +28,9 @@
 
 namespace outboard::pipeline {
 
+/// Threads' parts of a bucket start on a line of the slot, so that no two write one.
+inline constexpr std::uint64_t kPartAlignElems = 64;
+
 /// Memory traffic of one element's update. A rule of one phase has `apply` only.
 struct UpdateBytes {
   std::uint64_t measure = 0, apply = 0;

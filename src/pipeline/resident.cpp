@@ -108,7 +108,7 @@ simd::ConstElements Resident::gradient(const plan::Segment& segment) const {
           optim::format_of(flow_.parameters[segment.parameter].dtype)};
 }
 
-const void* Resident::lr_trust(std::uint32_t parameter) const noexcept {
+std::byte* Resident::lr_trust(std::uint32_t parameter) const noexcept {
   return norms_ + trust_offset_[parameter];
 }
 
@@ -144,7 +144,7 @@ void Resident::measure(std::uint32_t index) {
   flow_.backend.lamb_trust(flow_.up, {.norms = norms_,
                                       .blocks = simd::reduce_block_count(parameter.elems),
                                       .lr = parameter.lr,
-                                      .lr_trust = norms_ + trust_offset_[index]});
+                                      .lr_trust = lr_trust(index)});
 }
 
 void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {

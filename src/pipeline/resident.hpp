@@ -51,7 +51,7 @@ class Resident {
   void lay_out_norms();
   void release() noexcept;
   [[nodiscard]] simd::ConstElements gradient(const plan::Segment& segment) const;
-  [[nodiscard]] const void* lr_trust(std::uint32_t parameter) const noexcept;
+  [[nodiscard]] std::byte* lr_trust(std::uint32_t parameter) const noexcept;
   void measure(std::uint32_t parameter);
   void update_bucket(std::uint32_t bucket, std::byte* overflow_counts);
   void update_segment(const plan::Segment& segment, std::byte* overflow_counts);

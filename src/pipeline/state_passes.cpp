@@ -10,11 +10,6 @@
 #include "simd/digest.hpp"
 
 namespace outboard::pipeline {
-namespace {
-
-constexpr std::uint64_t kPartAlignElems = 64;
-
-}  // namespace
 
 /// The part of one segment that one thread works on.
 struct WholeState::Cut {

@@ -13,8 +13,6 @@ namespace {
 
 /// Below this a part costs more to hand out than to run.
 constexpr std::uint64_t kMinPartElems = 16384;
-/// Parts start on a line of the slot, so that no two threads write one.
-constexpr std::uint64_t kPartAlignElems = 64;
 
 /// Where a part's cut of a segment starts when it takes whole blocks of the norm's tree.
 std::uint64_t block_border(const plan::Segment& segment, std::uint64_t at) {
