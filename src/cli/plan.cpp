@@ -99,18 +99,6 @@ Rate given_or(double given, double factor, double assumed) {
 
 }  // namespace
 
-const char* name_of(DType dtype) {
-  switch (dtype) {
-    case DType::f16:
-      return "f16";
-    case DType::bf16:
-      return "bf16";
-    case DType::f32:
-      return "f32";
-  }
-  return "unknown";
-}
-
 double update_bytes(DType dtype) {
   return 2.0 * 12.0 + 2.0 * static_cast<double>(dtype_bytes(dtype));
 }
@@ -157,7 +145,7 @@ PlanRequest settle(const PlanWords& words) {
   PlanRequest request;
   request.shape = shape_of(words);
   for (const DType dtype : kDtypes) {
-    if (words.dtype == name_of(dtype)) request.dtype = dtype;
+    if (words.dtype == dtype_name(dtype)) request.dtype = dtype;
   }
   request.tokens = parse_count(words.tokens);
   request.micro_batches = words.micro_batches;

@@ -66,7 +66,7 @@ ordered_json speed(const PlanReport& report) {
 }
 
 ordered_json request(const PlanRequest& r) {
-  return {{"dtype", name_of(r.dtype)},
+  return {{"dtype", dtype_name(r.dtype)},
           {"tokens", r.tokens},
           {"micro_batches", r.micro_batches},
           {"context", r.context},

@@ -91,8 +91,6 @@ struct PlanReport {
 [[nodiscard]] std::string plan_text(const PlanReport& report);
 [[nodiscard]] std::string plan_json(const PlanReport& report);
 
-/// "f16", "bf16" or "f32".
-[[nodiscard]] const char* name_of(DType dtype);
 /// What the update moves for one parameter: gradient and weight, FP32 state in and out.
 [[nodiscard]] double update_bytes(DType dtype);
 /// "24GiB", "800MB" or a number of bytes. @throws UsageError quoting what is none.

@@ -42,7 +42,8 @@ std::string rate(const char* what, double value, const char* unit, const Rate& f
 std::string head(const PlanReport& report) {
   const PlanRequest& r = report.request;
   std::string text = "model: " + (r.shape.name.empty() ? "usual proportions" : r.shape.name) +
-                     ", " + grouped(report.parameters) + " parameters, " + name_of(r.dtype) + "\n";
+                     ", " + grouped(report.parameters) + " parameters, " + dtype_name(r.dtype) +
+                     "\n";
   text +=
       print("  %llu layers of width %llu; %s tokens a step in %llu micro-batch%s, context %llu\n",
             static_cast<unsigned long long>(r.shape.layers),
