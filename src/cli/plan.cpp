@@ -100,7 +100,7 @@ Rate given_or(double given, double factor, double assumed) {
 }  // namespace
 
 double update_bytes(DType dtype) {
-  return 2.0 * 12.0 + 2.0 * static_cast<double>(dtype_bytes(dtype));
+  return 2.0 * static_cast<double>(kStateBytes + dtype_bytes(dtype));
 }
 
 std::uint64_t parse_bytes(const std::string& text) {

@@ -7,7 +7,6 @@
 namespace outboard::cli {
 namespace {
 
-constexpr std::uint64_t kStateBytes = 12;
 constexpr std::uint64_t kLogitGradientBytes = 4;
 
 std::vector<PlannedParameter> parameters_of(const std::vector<Tensor>& tensors, DType dtype) {
@@ -15,12 +14,6 @@ std::vector<PlannedParameter> parameters_of(const std::vector<Tensor>& tensors, 
   parameters.reserve(tensors.size());
   for (const Tensor& tensor : tensors) parameters.push_back({tensor.elems, dtype});
   return parameters;
-}
-
-Config config_of(const PlanRequest& request) {
-  Config config;
-  config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
-  return config;
 }
 
 /// Everything outside the layers, and two layers of a ring.
@@ -70,6 +63,12 @@ void add_ledger(const MemoryLedger& ledger, MemoryPlan& plan) {
 }
 
 }  // namespace
+
+Config config_of(const PlanRequest& request) {
+  Config config;
+  config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
+  return config;
+}
 
 std::uint64_t sum_of(const std::vector<Bytes>& entries) {
   std::uint64_t sum = 0;

@@ -14,12 +14,6 @@ constexpr double kCopyUs = 10.0;
 constexpr double kKernelUs = 5.0;
 constexpr std::array<std::uint64_t, 5> kTokenRows = {4096, 8192, 16384, 32768, 65536};
 
-Config config_of(const PlanRequest& request) {
-  Config config;
-  config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
-  return config;
-}
-
 PlanningMachine machine_of(const PlanRequest& request) {
   PlanningMachine machine;
   machine.link_down_bytes_per_s = machine.link_up_bytes_per_s = request.link.value;

@@ -80,6 +80,11 @@ struct PlanReport {
   std::string largest_limit;  ///< "device memory" or "host memory"
 };
 
+/// FP32 master and two moments of one parameter.
+inline constexpr std::uint64_t kStateBytes = 12;
+
+/// The engine's settings that a plan is for.
+[[nodiscard]] Config config_of(const PlanRequest& request);
 /// @throws Error as plan_step() and plan_memory() do.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
 [[nodiscard]] MemoryPlan plan_bytes(const ModelShape& shape, const PlanRequest& request);
