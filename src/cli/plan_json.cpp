@@ -9,20 +9,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-const char* word(Known known) {
-  switch (known) {
-    case Known::given:
-      return "given";
-    case Known::measured:
-      return "measured";
-    case Known::assumed:
-      return "assumed";
-  }
-  return "unknown";
-}
-
 ordered_json rate(const Rate& rate) {
-  return {{"value", rate.value}, {"from", word(rate.known)}};
+  return {{"value", rate.value}, {"from", name_of(rate.known)}};
 }
 
 ordered_json bytes(const std::vector<Bytes>& entries) {

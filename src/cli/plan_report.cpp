@@ -152,6 +152,18 @@ class Work {
 
 }  // namespace
 
+const char* name_of(Known known) {
+  switch (known) {
+    case Known::given:
+      return "given";
+    case Known::measured:
+      return "measured";
+    case Known::assumed:
+      return "assumed";
+  }
+  return "unknown";
+}
+
 PlannedModel plan_work(const PlanRequest& request, std::uint64_t tokens) {
   return Work(request, tokens).make();
 }

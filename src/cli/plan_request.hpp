@@ -17,6 +17,8 @@ enum class Known : std::uint8_t {
   measured,  ///< on this machine, just now
   assumed,   ///< neither: a usual value
 };
+/// "given", "measured" or "assumed".
+[[nodiscard]] const char* name_of(Known known);
 
 struct Rate {
   double value = 0.0;

@@ -20,21 +20,10 @@ std::string block(const char* head, const std::vector<Bytes>& entries, std::uint
   return text + line("total", sum_of(entries), parameters);
 }
 
-const char* word(Known known) {
-  switch (known) {
-    case Known::given:
-      return "given";
-    case Known::measured:
-      return "measured here";
-    case Known::assumed:
-      return "assumed";
-  }
-  return "unknown";
-}
-
 std::string rate(const char* what, double value, const char* unit, const Rate& from,
                  const char* option) {
-  std::string text = print("  %-34s %12.1f %-14s %s", what, value, unit, word(from.known));
+  std::string text = print("  %-34s %12.1f %-14s %s", what, value, unit, name_of(from.known));
+  if (from.known == Known::measured) text += " here";
   if (from.known == Known::assumed) text += std::string("; give ") + option;
   return text + "\n";
 }
