@@ -96,8 +96,8 @@ struct OUTBOARD_API PlannedStep {
                                                  const PlannedPlacement& placement = {});
 
 /// What Engine::ledger() will say after commit() of groups of AdamW or Adam, without addresses, on
-/// a machine of `nodes` NUMA nodes of equally many threads that pins what it is asked to. @throws
-/// Error{invalid_config}.
+/// a machine of `nodes` NUMA nodes of equally many threads that pins what it is asked to.
+/// @throws Error{invalid_config} for settings, Error{invalid_argument} for no node.
 [[nodiscard]] OUTBOARD_API MemoryLedger plan_memory(std::span<const PlannedParameter> parameters,
                                                     std::uint32_t nodes, const Config& config);
 

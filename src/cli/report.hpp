@@ -29,9 +29,9 @@ struct Report {
 
 /// As printf; at most 511 characters.
 [[nodiscard]] __attribute__((format(printf, 1, 2))) std::string print(const char* format, ...);
-/// "f16, weight bf16 stochastic, alias off": what a workload does beside its rule and size.
+/// "f16 to bf16 stochastic, apart": what a workload does beside its rule and size.
 [[nodiscard]] std::string formats_of(const update_bench::Workload& workload);
-/// "1 tensor of 100,000,000" or "10,000 tensors, 50,050,000 in all".
+/// "100,000,000" or "50,050,000 in 10,000 tensors".
 [[nodiscard]] std::string size_of(const update_bench::Measurement& measurement);
 /// "100,000,000".
 [[nodiscard]] std::string grouped(std::uint64_t number);
