@@ -2,10 +2,6 @@
 #include "cli/bench_update.hpp"
 
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <cmath>
-#include <cstdio>
-#include <fstream>
 #include <iostream>
 
 #include "cli/report.hpp"
@@ -96,32 +92,7 @@ Workload common_workload(const BenchUpdateWords& words) {
   return workload;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary);
-  out << text;
-  out.close();
-  if (!out) throw UsageError("cannot write " + path + "; give a file in a folder that exists");
-}
-
-/// Before minutes are spent on what could then not be kept.
-void require_writable(const std::string& path) {
-  if (path.empty() || path == "-") return;
-  std::ofstream out(path, std::ios::app);
-  if (!out) throw UsageError("cannot write " + path + "; give a file in a folder that exists");
-}
-
 }  // namespace
-
-std::uint64_t parse_count(std::string_view text) {
-  double value = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  const bool all = error == std::errc{} && end == text.data() + text.size();
-  if (!all || !(value >= 1) || value > 1e18 || value != std::floor(value)) {
-    throw UsageError("\"" + std::string(text) +
-                     "\" is no number of parameters; give one such as 1e8 or 100000000");
-  }
-  return static_cast<std::uint64_t>(value);
-}
 
 void add_bench_update(CLI::App& bench, BenchUpdateWords& words) {
   CLI::App* update = bench.add_subcommand("update", "the update kernel against the memory's rate");

@@ -28,4 +28,10 @@ struct BenchUpdate {
 /// "1e8" or "100000000". @throws UsageError quoting what is no whole number of parameters.
 [[nodiscard]] std::uint64_t parse_count(std::string_view text);
 
+/// Before time is spent on what could then not be kept. Nothing for "" and "-".
+/// @throws UsageError naming a file that cannot be written.
+void require_writable(const std::string& path);
+/// @throws UsageError as require_writable().
+void write_file(const std::string& path, const std::string& text);
+
 }  // namespace outboard::cli

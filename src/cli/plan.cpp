@@ -175,17 +175,14 @@ PlanRequest settle(const PlanWords& words) {
 }
 
 int run(const PlanRequest& request) {
+  require_writable(request.json);
   const PlanReport report = make_plan_report(request);
   if (request.json == "-") {
     std::cout << plan_json(report) << std::flush;
     return 0;
   }
   std::cout << plan_text(report) << std::flush;
-  if (request.json.empty()) return 0;
-  std::ofstream out(request.json, std::ios::binary);
-  out << plan_json(report);
-  out.close();
-  if (!out) throw UsageError("cannot write " + request.json + "; give a file in a folder there is");
+  if (!request.json.empty()) write_file(request.json, plan_json(report));
   return 0;
 }
 

@@ -71,6 +71,8 @@ TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
       {{"--params", "1b", "--dtype", "f64"}, "f64"},
       {{"--params", "1b", "--dram", "60", "--tokens", "2", "--micro-batches", "3"}, "2 tokens"},
       {{"--config", "/nowhere/config.json"}, "cannot read /nowhere/config.json"},
+      {{"--params", "1b", "--dram", "60", "--json", "/nowhere/p.json"},
+       "cannot write /nowhere/p.json"},
   };
   for (const Case& refused : cases) {
     const Finished finished = plan(refused.arguments);
