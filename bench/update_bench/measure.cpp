@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 #include "simd/reduce.hpp"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // This machine's update rate, by steps of an engine on the software GPU.
-#include <array>
+#include <algorithm>
 #include <vector>
 
 #include "cli/plan_request.hpp"

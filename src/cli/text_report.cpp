@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdarg>
 #include <cstdio>
-#include <numeric>
 
 #include "cli/report.hpp"
 #include "outboard/version.hpp"

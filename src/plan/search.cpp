@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/search.hpp"
 
-#include <algorithm>
 #include <tuple>
 #include <utility>
 
