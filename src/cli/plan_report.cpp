@@ -91,8 +91,13 @@ class Work {
   Work(const PlanRequest& request, std::uint64_t tokens)
       : request_(request),
         tensors_(tensors_of(request.shape, request.context)),
+        layer_flops_(request.shape.layers, 0.0),
         us_per_flop_(static_cast<double>(tokens) / static_cast<double>(request.micro_batches) *
-                     1e6 / request.compute.value) {}
+                     1e6 / request.compute.value) {
+    for (const Tensor& tensor : tensors_) {
+      if (tensor.layer != Tensor::kNoLayer) layer_flops_[tensor.layer] += tensor.forward_flops;
+    }
+  }
 
   PlannedModel make() {
     for (const Tensor& tensor : tensors_)
@@ -119,18 +124,12 @@ class Work {
     for (auto i = static_cast<std::uint32_t>(tensors_.size()); i-- > 0;) {
       const Tensor& tensor = tensors_[i];
       if (request_.checkpointing && tensor.layer != layer && tensor.layer != Tensor::kNoLayer) {
-        model_.backward.push_back({layer_us(tensor.layer), PlannedWork::kNoParameter});
+        model_.backward.push_back(
+            {layer_flops_[tensor.layer] * us_per_flop_, PlannedWork::kNoParameter});
       }
       layer = tensor.layer;
       model_.backward.push_back({2 * tensor.forward_flops * us_per_flop_, i});
     }
-  }
-  [[nodiscard]] double layer_us(std::uint64_t layer) const {
-    double flops = 0.0;
-    for (const Tensor& tensor : tensors_) {
-      if (tensor.layer == layer) flops += tensor.forward_flops;
-    }
-    return flops * us_per_flop_;
   }
   /// The first one's forward and the last one's backward overlap with the engine; the others lie
   /// between.
@@ -146,6 +145,7 @@ class Work {
 
   const PlanRequest& request_;
   std::vector<Tensor> tensors_;
+  std::vector<double> layer_flops_;  ///< forward, for one token
   double us_per_flop_;
   PlannedModel model_;
 };
