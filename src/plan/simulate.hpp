@@ -34,7 +34,6 @@ enum class OpKind : std::uint8_t {
   state_in,   ///< streamed state to the device; index: bucket
   state_out,  ///< streamed state to the host; index: bucket
 };
-[[nodiscard]] const char* to_string(OpKind kind) noexcept;
 
 struct TimelineEntry {
   Resource resource = Resource::compute;

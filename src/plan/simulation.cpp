@@ -370,11 +370,8 @@ void Simulation::try_gate() {
   if (backward_left_ > 0 || norms_left_ > 0 || gate_ == Gate::open) return;
   if (gate_ == Gate::closed) {
     gate_ = Gate::queued;
-    const auto bytes = static_cast<double>(model_.gate_bytes);
-    const Op op{OpKind::gate, 0, rates_.copy_us + duration_us(bytes, rates_.link_down_bytes_per_s),
-                model_.gate_bytes};
     // From a stream of its own: it waits for the copy that runs, not for those queued.
-    down_queue_.push_first(op);
+    down_queue_.push_first(copy_op(OpKind::gate, 0, 1, model_.gate_bytes));
   }
   if (gate_ == Gate::known && (schedule_ != StepSchedule::serial || gradients_left_ == 0)) {
     open_gate();
@@ -388,37 +385,23 @@ void Simulation::open_gate() {
 
 // --- what the device waits for ------------------------------------------------------------------
 
-Simulation::Cause Simulation::cause_of_idleness() const {
-  if (gate_ == Gate::known) return Cause::gradients;
-  if (gate_ != Gate::open) return Cause::gate;
+double& Simulation::exposed_while_idle() {
+  ExposedTime& exposed = result_.exposed;
+  if (gate_ == Gate::known) return exposed.gradients_us;
+  if (gate_ != Gate::open) return exposed.gate_us;
   const BucketRun& run = runs_[blocked_on_];
-  if (run.missing > 0) return Cause::gradients;
-  if (places_[blocked_on_].home == Home::host) return run.updated ? Cause::weights : Cause::update;
-  return run.state_here ? Cause::device : Cause::weights;
+  if (run.missing > 0) return exposed.gradients_us;
+  if (places_[blocked_on_].home == Home::host) {
+    return run.updated ? exposed.weights_us : exposed.update_us;
+  }
+  return run.state_here ? exposed.device_us : exposed.weights_us;
 }
 
 void Simulation::charge_exposed(double us) {
   const Unit& compute = units_[kCompute];
   const OpKind kind = compute.op.kind;
   if (compute.busy && (kind == OpKind::backward || kind == OpKind::forward)) return;
-  ExposedTime& exposed = result_.exposed;
-  switch (compute.busy ? Cause::device : cause_of_idleness()) {
-    case Cause::gradients:
-      exposed.gradients_us += us;
-      return;
-    case Cause::gate:
-      exposed.gate_us += us;
-      return;
-    case Cause::update:
-      exposed.update_us += us;
-      return;
-    case Cause::weights:
-      exposed.weights_us += us;
-      return;
-    case Cause::device:
-      exposed.device_us += us;
-      return;
-  }
+  (compute.busy ? result_.exposed.device_us : exposed_while_idle()) += us;
 }
 
 }  // namespace outboard::plan

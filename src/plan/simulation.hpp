@@ -55,7 +55,6 @@ class Simulation {
     bool updated = false;
     bool refreshed = false;  ///< the forward may read its weights
   };
-  enum class Cause : std::uint8_t { gradients, gate, update, weights, device };
   static constexpr std::size_t kCompute = 0, kDown = 1, kUp = 2, kFirstNode = 3;
 
   void check(std::span<const BucketPlace> places) const;
@@ -84,7 +83,7 @@ class Simulation {
   [[nodiscard]] std::uint32_t next_upload() const;
   void pop_upload();
   [[nodiscard]] bool state_ready() const;
-  [[nodiscard]] Cause cause_of_idleness() const;
+  [[nodiscard]] double& exposed_while_idle();
   void charge_exposed(double us);
 
   [[nodiscard]] Op copy_op(OpKind kind, std::uint32_t bucket, std::uint32_t copies,
