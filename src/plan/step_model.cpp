@@ -2,6 +2,7 @@
 #include "plan/step_model.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "outboard/error.hpp"
@@ -9,11 +10,17 @@
 namespace outboard::plan {
 namespace {
 
-void require_parameter(std::uint32_t parameter, std::size_t count, const char* where) {
-  if (parameter == kNoParameter || parameter < count) return;
+void require_sane(const ComputePiece& piece, std::size_t count, const char* where) {
+  if (!(piece.us >= 0.0) || !std::isfinite(piece.us)) {
+    throw Error(ErrorCode::invalid_argument, std::string("StepTimes::") + where +
+                                                 " has a piece of " + std::to_string(piece.us) +
+                                                 " us; times must be 0 or positive and finite");
+  }
+  if (piece.parameter == kNoParameter || piece.parameter < count) return;
   throw Error(ErrorCode::invalid_argument,
-              std::string("StepTimes::") + where + " names parameter " + std::to_string(parameter) +
-                  " of " + std::to_string(count) + "; use indices into the layout's parameters");
+              std::string("StepTimes::") + where + " names parameter " +
+                  std::to_string(piece.parameter) + " of " + std::to_string(count) +
+                  "; use indices into the layout's parameters");
 }
 
 void add_buckets(const ModelLayout& layout, StepModel& model) {
@@ -28,7 +35,7 @@ std::vector<std::size_t> last_pieces(const ModelLayout& layout, const StepTimes&
   std::vector<std::size_t> last(layout.parameters.size(), SIZE_MAX);
   for (std::size_t i = 0; i < times.backward.size(); ++i) {
     const std::uint32_t parameter = times.backward[i].parameter;
-    require_parameter(parameter, last.size(), "backward");
+    require_sane(times.backward[i], last.size(), "backward");
     if (parameter != kNoParameter) last[parameter] = i;
   }
   for (std::size_t p = 0; p < last.size(); ++p) {
@@ -65,7 +72,7 @@ void add_backward(const ModelLayout& layout, const StepTimes& times, StepModel& 
 void add_forward(const ModelLayout& layout, const StepTimes& times, StepModel& model) {
   std::vector<bool> needed(layout.buckets.size(), false);
   for (const ComputePiece& piece : times.forward) {
-    require_parameter(piece.parameter, layout.parameters.size(), "forward");
+    require_sane(piece, layout.parameters.size(), "forward");
     StepModel::Forward work{piece.us, static_cast<std::uint32_t>(model.needs.size()), 0};
     model.forward_us += piece.us;
     const SegmentRange range =

@@ -51,8 +51,8 @@ struct StepModel {
 
 /// Each parameter must have its gradient completed by `times.backward`. A bucket that no piece of
 /// forward names is needed by the last one: every refresh is waited for before the next gradient.
-/// @throws Error{invalid_argument} for a parameter that the layout does not have or that no piece
-/// of backward completes.
+/// @throws Error{invalid_argument} for a time that is negative or not finite, a parameter that the
+/// layout does not have or that no piece of backward completes.
 [[nodiscard]] StepModel make_step_model(const ModelLayout& layout, const StepTimes& times);
 
 /// The same step with fewer buckets: `group_of` gives each bucket its group, numbered in forward

@@ -6,11 +6,13 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <string>
 #include <vector>
 
 #include "outboard/error.hpp"
 #include "plan/random_steps.hpp"
+#include "support/expect_error.hpp"
 
 namespace outboard::plan {
 namespace {
@@ -190,6 +192,19 @@ TEST(Simulate, RefusesPlacesThatDoNotFit) {
   EXPECT_THROW((void)run(step, StepSchedule::exact), Error);
   step.times.backward.pop_back();
   EXPECT_THROW((void)make_step_model(step.layout, step.times), Error);
+}
+
+TEST(StepModel, RefusesTimesThatMakeNoSense) {
+  const RandomStep step = random_step(1, Shape::even);
+  for (const double bad :
+       {-1.0, std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
+    for (auto work : {&StepTimes::forward, &StepTimes::backward}) {
+      StepTimes times = step.times;
+      (times.*work)[0].us = bad;
+      outboard::testing::expect_error(ErrorCode::invalid_argument, {"StepTimes::", " us;"},
+                                      [&] { (void)make_step_model(step.layout, times); });
+    }
+  }
 }
 
 }  // namespace
