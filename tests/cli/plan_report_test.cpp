@@ -91,8 +91,9 @@ TEST(PlanReport, NamesWhatLimits) {
   PlanRequest request = request_for("gpt2");
   request.tokens = 512;
   request.host_update.value = 1e8;
-  EXPECT_EQ(make_plan_report(request).host.exposed_update_us > 0, true);
-  EXPECT_EQ(limit_of(make_plan_report(request).host), "the update on the host");
+  const PlannedStep slow_update = make_plan_report(request).host;
+  EXPECT_GT(slow_update.exposed_update_us, 0.0);
+  EXPECT_EQ(limit_of(slow_update), "the update on the host");
   request.host_update.value = 1e12;
   request.link.value = 1e9;
   EXPECT_NE(limit_of(make_plan_report(request).host).find("the link"), std::string::npos);
