@@ -15,9 +15,9 @@ import re
 import statistics
 import time
 
+from double import SETTINGS, Double
 from kernel import Kernel, huge_share, huge_tensor
 
-SETTINGS = {"lr": 1e-3, "betas": (0.9, 0.999), "eps": 1e-8, "weight_decay": 0.01}
 TARGETS = [  # (ours, theirs, at least so many times as fast)
     ("outboard", "deepspeed + cast", 1.5),
     ("outboard", "torch fused + cast", 1.3),
@@ -121,22 +121,15 @@ def contestants(torch, kernel, tensors):
         return found, f"{type(error).__name__}: {str(error).splitlines()[0][:200]}"
 
 
-def expected_param(param, grad):
-    """The first step in double."""
-    beta1, beta2 = SETTINGS["betas"]
-    m = (1 - beta1) * grad / (1 - beta1)
-    v = ((1 - beta2) * grad * grad / (1 - beta2)).sqrt()
-    return param - SETTINGS["lr"] * (SETTINGS["weight_decay"] * param + m / (v + SETTINGS["eps"]))
-
-
 def check(torch, kernel, dtype):
     """Every optimizer's first step against the formula in double. @return name → largest error."""
     errors = {}
     for name in contestants(torch, kernel, Tensors(torch, 4096, dtype))[0]:
         tensors = Tensors(torch, 100_003, dtype)
-        expected = expected_param(tensors.param.double(), tensors.grad16.double())
+        expected = Double(tensors.param)
+        expected.step(tensors.grad16.double())
         contestants(torch, kernel, tensors)[0][name][0]()
-        errors[name] = (tensors.param.double() - expected).abs().max().item()
+        errors[name] = (tensors.param.double() - expected.param).abs().max().item()
         weight = tensors.slot if name == "outboard" else tensors.weight16
         if errors[name] > 1e-7 or not torch.equal(weight, tensors.param.to(weight.dtype)):
             raise RuntimeError(f"{name}: the step is off by {errors[name]:.2e}")
