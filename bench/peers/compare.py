@@ -217,6 +217,8 @@ def versions():
 
 def main():
     options = parse_arguments()
+    # OpenMP reads it when it is loaded, which importing torch does.
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     import torch
     torch.set_num_threads(options.threads)
     elems = int(options.params)

@@ -46,12 +46,5 @@ export PATH=$cache/venv/bin:$PATH
 if [[ ${1:-} == --accuracy ]]; then
   exec "$python" "$here/accuracy.py" --library "$library"
 fi
-# OpenMP reads its number of threads when it is loaded.
-threads=$(nproc)
-arguments=("$@")
-for ((i = 0; i < $#; i++)); do
-  [[ ${arguments[i]} != --threads ]] || threads=${arguments[i + 1]}
-done
-export OMP_NUM_THREADS=$threads
 commit=$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)
 exec "$python" "$here/compare.py" --library "$library" --commit "$commit" "$@"
