@@ -26,11 +26,12 @@ struct Range {
   std::uint64_t begin, end;
 };
 
-/// Every thread's part of `elems`, in lines of the 16-bit streams.
+/// Every thread's part of `elems`.
 class Parts {
  public:
   Parts(const update_bench::Crew& crew, std::uint64_t elems)
-      : layout_(update_bench::make_layout(std::span(&elems, 1), crew.threads_per_node(), 64)) {}
+      : layout_(update_bench::make_layout(std::span(&elems, 1), crew.threads_per_node(),
+                                          update_bench::kCutElems)) {}
   /// Counted from the start of all elements: here they lie in one piece.
   [[nodiscard]] Range of(std::uint32_t node, std::uint32_t part) const {
     std::uint64_t before = 0;

@@ -28,6 +28,9 @@ struct NodeLayout {
   std::vector<Slice> slices;
 };
 
+/// Where threads may start: on lines of the 16-bit streams, as the engine cuts buckets.
+inline constexpr std::uint64_t kCutElems = 64;
+
 /// Tensors lie one after the other, each from a line of 64 bytes on, and are cut evenly among all
 /// threads of all nodes, at multiples of `cut_elems` (a multiple of 16).
 [[nodiscard]] std::vector<NodeLayout> make_layout(std::span<const std::uint64_t> tensors,

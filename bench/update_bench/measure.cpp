@@ -9,9 +9,6 @@
 namespace outboard::update_bench {
 namespace {
 
-/// Threads start on lines of the 16-bit streams, as the engine cuts buckets; LAMB on its blocks.
-constexpr std::uint64_t kCutElems = 64;
-
 std::uint64_t sum(const std::vector<std::uint64_t>& values) {
   return std::accumulate(values.begin(), values.end(), std::uint64_t{0});
 }
@@ -19,6 +16,7 @@ std::uint64_t sum(const std::vector<std::uint64_t>& values) {
 std::vector<NodeLayout> layout_of(const std::vector<std::uint64_t>& sizes, const Crew& crew,
                                   Rule rule) {
   return make_layout(sizes, crew.threads_per_node(),
+                     // LAMB takes its norms over blocks.
                      rule == Rule::lamb ? simd::kReduceBlockElems : kCutElems);
 }
 
