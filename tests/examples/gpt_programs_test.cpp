@@ -106,14 +106,14 @@ TEST_F(GptPrograms, LearnsAndSaysWhatItDid) {
   EXPECT_TRUE(has(finished.out, "the matrix products alone would allow")) << finished.out;
 }
 
-// The gradients of a single row of two positions overflow FP16 at first.
 TEST_F(GptPrograms, OutputThatCannotBeWrittenIsAFailure) {
-  if (!fs::exists("/dev/full")) GTEST_SKIP() << "no device that is always full";
+  ASSERT_TRUE(fs::is_character_file("/dev/full")) << "the device that is always full";
   const std::string program = OUTBOARD_GPT_PROGRAM;
   expect_refused(text::test::run({{"/bin/sh", "-c", "'" + program + "' --fit >/dev/full"}, {}, ""}),
                  {"cannot write to standard output"});
 }
 
+// The gradients of a single row of two positions overflow FP16 at first.
 TEST_F(GptPrograms, ASkippedStepLeavesTheLearningRateWhereItIs) {
   const Finished finished =
       train({"--context", "2", "--batch", "1", "--steps", "30", "--lr", "0.03", "--warmup", "20",
@@ -231,10 +231,9 @@ TEST_F(GptPrograms, ALogThatCannotBeWrittenIsNamedWithTheReason) {
   expect_refused(train({"--log", path("no/such/folder")}),
                  {"cannot write --log " + path("no/such/folder") + ": No such file or directory"});
   expect_refused(train({"--log", folder_.string()}), {"Is a directory; name a file"});
-  if (fs::exists("/dev/full")) {
-    expect_refused(train({"--steps", "1", "--log", "/dev/full"}),
-                   {"bytes to --log /dev/full: No space left on device"});
-  }
+  ASSERT_TRUE(fs::is_character_file("/dev/full")) << "the device that is always full";
+  expect_refused(train({"--steps", "1", "--log", "/dev/full"}),
+                 {"bytes to --log /dev/full: No space left on device"});
 }
 
 TEST_F(GptPrograms, AModelLargerThanTheMachineIsRefusedBeforeItTakesMemory) {
