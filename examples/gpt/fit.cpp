@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "../common/format.hpp"
+#include "outboard/planning.hpp"
 #include "presets.hpp"
 
 namespace gpt {
@@ -13,21 +15,32 @@ namespace {
 
 using example::print;
 
-constexpr std::size_t kStateBytes = 12;    // master weight and two moments, FP32
-constexpr std::size_t kStagingBytes = 2;   // gradient and weight share a place
-constexpr std::size_t kSumBytes = 4;       // FP32 sums of several micro-batches
-constexpr std::size_t kStagger = 4352;     // state stream k starts k times this into its memory
-constexpr std::size_t kArrivals = 8;       // buckets on their way into those sums
-constexpr std::size_t kScalarBytes = 32;   // of each tensor: of its norm 24, of overflows 8
-constexpr std::size_t kDigestBytes = 8;    // beside them
-constexpr std::size_t kBlockTensors = 12;  // two LayerNorms, four linear layers
-constexpr std::size_t kOtherTensors = 4;   // embeddings, the last LayerNorm
+/// Buckets laid out one by one; were there more, they are planned larger. That changes less than a
+/// thousandth, and planning takes little memory itself however large the model.
+constexpr std::size_t kMostPlanned = std::size_t{1} << 18;
 
 std::string gib(std::size_t bytes) {
   return print("%.2f", static_cast<double>(bytes) / static_cast<double>(std::size_t{1} << 30));
 }
 
+/// What the engine's ledger will say.
+outboard::MemoryLedger engine_memory(const GptShape& shape, const MemoryMode& mode) {
+  std::vector<outboard::PlannedParameter> parameters;
+  for (const std::size_t elems : shape.parameter_sizes()) parameters.push_back({elems});
+  outboard::Config config;
+  config.placement =
+      mode.offload ? outboard::Placement::host : outboard::Placement::device_resident;
+  config.bucket_bytes = std::max(mode.bucket, shape.weight_bytes() / kMostPlanned);
+  config.accumulation = mode.accumulation;
+  config.accumulate = accumulate_of(mode.accumulation);
+  return outboard::plan_memory(parameters, 1, config);
+}
+
 }  // namespace
+
+outboard::Accumulate accumulate_of(std::uint32_t accumulation) {
+  return accumulation > 1 ? outboard::Accumulate::host : outboard::Accumulate::trainer;
+}
 
 MemoryMode memory_mode(const Options& options) {
   return {.offload = options.offload,
@@ -38,27 +51,18 @@ MemoryMode memory_mode(const Options& options) {
 }
 
 MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
-  const std::size_t elems = shape.parameter_elems();
   MemoryNeed need;
   need.weights = shape.weight_bytes();
   need.gradients = shape.gradient_bytes(mode.grad_buffers);
   need.activations = shape.activation_bytes(mode.checkpointing);
-  need.device_scalars =
-      kScalarBytes * (kBlockTensors * shape.layers + kOtherTensors) + kDigestBytes;
   need.device_rounding = shape.device_bytes(mode.grad_buffers, mode.checkpointing) -
-                         (need.weights + need.gradients + need.activations) +
-                         device_rounded(need.device_scalars) - need.device_scalars;
-  (mode.offload ? need.host_state : need.device_state) = kStateBytes * elems;
-  if (mode.offload) {
-    need.host_state += (1 + 2) * kStagger;
-    need.host_staging = kStagingBytes * elems;
-  }
-  if (mode.accumulation > 1) {
-    (mode.offload ? need.host_sums : need.device_sums) = kSumBytes * elems;
-    const std::size_t buckets = (kStagingBytes * elems + mode.bucket - 1) / mode.bucket;
-    if (mode.offload) {
-      need.host_sums += 4 * kStagger;
-      need.host_staging += std::min(kArrivals, buckets) * mode.bucket;
+                         (need.weights + need.gradients + need.activations);
+  for (const outboard::LedgerEntry& entry : engine_memory(shape, mode).entries) {
+    if (entry.place == outboard::MemoryPlace::device) {
+      need.device_engine += entry.bytes;
+      need.device_rounding += device_rounded(entry.bytes) - entry.bytes;
+    } else {
+      need.host += entry.bytes;
     }
   }
   return need;
@@ -79,10 +83,10 @@ FitReport fit_presets(const Options& options, const FitLimits& limits) {
     if (shape.width % shape.heads != 0) continue;
     const MemoryNeed need = memory_need(shape, memory_mode(options));
     const bool device = need.device() <= limits.device;
-    const bool host = need.host() <= limits.host;
+    const bool host = need.host <= limits.host;
     const char* verdict = device ? (host ? "fits" : "host too small") : "device too small";
     report.text += print("%-6s %14zu %12s %12s %22s  %s\n", preset.name, shape.parameter_elems(),
-                         gib(need.device()).c_str(), gib(need.host()).c_str(),
+                         gib(need.device()).c_str(), gib(need.host).c_str(),
                          gib(device_bytes_without_offload(shape)).c_str(), verdict);
     if (device && host) report.largest = preset.name;
   }

@@ -11,6 +11,9 @@
 
 namespace gpt {
 
+/// How the engine is to add up so many micro-batches: one needs no sums.
+[[nodiscard]] outboard::Accumulate accumulate_of(std::uint32_t accumulation);
+
 /// What is kept where.
 struct MemoryMode {
   bool offload = true;
@@ -21,20 +24,18 @@ struct MemoryMode {
 };
 [[nodiscard]] MemoryMode memory_mode(const Options& options);
 
-/// Bytes of a training run by purpose. The host rounds to pages; that is not in here.
+/// Bytes of a training run by purpose, on a machine of one NUMA node: exact up to 262,144 buckets,
+/// beyond them to a thousandth.
 struct MemoryNeed {
   std::size_t weights = 0, gradients = 0, activations = 0;  ///< device, the model's
-  /// Device without offload: FP32 state, and sums of several micro-batches.
-  std::size_t device_state = 0, device_sums = 0;
-  std::size_t device_scalars = 0;   ///< device, the engine's
+  /// Device, the engine's: scalars; without offload FP32 state, and sums of several micro-batches.
+  std::size_t device_engine = 0;
   std::size_t device_rounding = 0;  ///< what whole steps of 256 bytes for each allocation add
-  std::size_t host_state = 0, host_staging = 0, host_sums = 0;
+  std::size_t host = 0;             ///< the engine's ledger of host memory
 
   [[nodiscard]] std::size_t device() const {
-    return weights + gradients + activations + device_state + device_sums + device_scalars +
-           device_rounding;
+    return weights + gradients + activations + device_engine + device_rounding;
   }
-  [[nodiscard]] std::size_t host() const { return host_state + host_staging + host_sums; }
 };
 [[nodiscard]] MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode);
 

@@ -34,9 +34,9 @@ std::string room_needed(const gpt::Options& options) {
 void check_machine(const gpt::Options& options) {
   const gpt::MemoryNeed need = gpt::memory_need(options.shape, gpt::memory_mode(options));
   const std::size_t machine = gpt::physical_memory();
-  if (need.device() + need.host() <= machine) return;
+  if (need.device() + need.host <= machine) return;
   throw std::runtime_error(
-      "this run needs about " + example::show_bytes(need.host()) + " of host memory and " +
+      "this run needs about " + example::show_bytes(need.host) + " of host memory and " +
       example::show_bytes(need.device()) + " for the software GPU, and this machine has " +
       example::show_bytes(machine) + "; choose a smaller --preset (--fit lists what each needs)");
 }

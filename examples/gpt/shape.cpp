@@ -2,7 +2,6 @@
 #include "shape.hpp"
 
 #include <algorithm>
-#include <initializer_list>
 #include <string>
 
 #include "../common/halves.hpp"
@@ -32,16 +31,25 @@ std::size_t gradient_sets(const GptShape& shape, GradBuffers buffers) {
   return buffers == GradBuffers::full ? shape.layers : std::min<std::size_t>(shape.layers, 2);
 }
 
-/// One FP16 buffer for each parameter, of the blocks only `blocks`.
-std::size_t tensor_bytes(const GptShape& shape, std::size_t blocks) {
-  const auto sum = [](std::initializer_list<std::size_t> elems) {
-    std::size_t bytes = 0;
-    for (const std::size_t count : elems) bytes += device_rounded(count * sizeof(Half));
-    return bytes;
-  };
+/// Elements of each parameter, of the blocks only `blocks`, in the order of Model::parameters().
+std::vector<std::size_t> parameter_sizes(const GptShape& shape, std::size_t blocks) {
   const std::size_t c = shape.width, square = c * c;
-  return sum({shape.vocab * c, shape.context * c, c, c}) +
-         blocks * sum({c, c, 3 * square, 3 * c, square, c, c, c, 4 * square, 4 * c, 4 * square, c});
+  std::vector<std::size_t> sizes{shape.vocab * c, shape.context * c};
+  for (std::size_t i = 0; i < blocks; ++i) {
+    sizes.insert(sizes.end(),
+                 {c, c, 3 * square, 3 * c, square, c, c, c, 4 * square, 4 * c, 4 * square, c});
+  }
+  sizes.insert(sizes.end(), {c, c});
+  return sizes;
+}
+
+/// One FP16 buffer for each of those.
+std::size_t tensor_bytes(const GptShape& shape, std::size_t blocks) {
+  std::size_t bytes = 0;
+  for (const std::size_t elems : parameter_sizes(shape, blocks)) {
+    bytes += device_rounded(elems * sizeof(Half));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -74,6 +82,10 @@ std::size_t GptShape::block_elems() const {
 
 std::size_t GptShape::parameter_elems() const {
   return (vocab + context) * width + layers * block_elems() + 2 * width;
+}
+
+std::vector<std::size_t> GptShape::parameter_sizes() const {
+  return gpt::parameter_sizes(*this, layers);
 }
 
 std::size_t GptShape::weight_bytes() const {

@@ -40,6 +40,8 @@ struct GptShape {
 
   [[nodiscard]] std::size_t block_elems() const;  ///< parameters of one block
   [[nodiscard]] std::size_t parameter_elems() const;
+  /// Elements of each parameter, in the order of Model::parameters().
+  [[nodiscard]] std::vector<std::size_t> parameter_sizes() const;
   /// Device bytes that a Model of this shape takes for each purpose. The device rounds every
   /// allocation up to 256 bytes; that is not in here.
   [[nodiscard]] std::size_t weight_bytes() const;

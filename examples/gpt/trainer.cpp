@@ -16,15 +16,10 @@ namespace {
 
 using outboard::Error;
 
-/// One micro-batch needs no sums.
-outboard::Accumulate accumulate_of(const Options& options) {
-  return options.accumulation > 1 ? outboard::Accumulate::host : outboard::Accumulate::trainer;
-}
-
 outboard::Config engine_config(const Options& options) {
   outboard::Config config = example::engine_config(options);
   config.accumulation = options.accumulation;
-  config.accumulate = accumulate_of(options);
+  config.accumulate = accumulate_of(options.accumulation);
   return config;
 }
 
@@ -34,7 +29,7 @@ ModelOptions model_options(const Options& options) {
           .grad_buffers = options.grad_buffers,
           .threads = options.kernel_threads != 0 ? options.kernel_threads : cores,
           .virtual_flops_per_s = options.virtual_seed ? example::kVirtualFlops : 0.0,
-          .micro_batches = {options.accumulation, accumulate_of(options)}};
+          .micro_batches = {options.accumulation, accumulate_of(options.accumulation)}};
 }
 
 double order2_loss(const Tokens& tokens, const std::vector<Token>& rows, const GptShape& shape) {
