@@ -37,8 +37,10 @@ struct OUTBOARD_API LossScaling {
 
 /// What a step waits for. See docs/architecture.md for the schedules.
 enum class Schedule : std::uint8_t {
-  exact,   ///< updates and uploads hide behind the next forward; waits cover each parameter
-  serial,  ///< step() returns after all updates, then all uploads: for comparison
+  exact,     ///< updates and uploads hide behind the next forward; waits cover each parameter
+  blocking,  ///< as exact, but step() returns when all refreshed weights are on the device: for
+             ///< trainers that cannot call wait()
+  serial,    ///< step() returns after all updates, then all uploads: for comparison
 };
 
 /// Who adds up the gradients of a step's micro-batches.

@@ -92,7 +92,8 @@ class OUTBOARD_API Engine {
   void set_group(GroupId group, const AnyRule& settings) { set_rule(group, Rule(settings)); }
   /// Makes `stream` wait for the refresh of `parameter` by the last step() called, if there is one.
   /// Blocks the caller only where the device has no stream memory operations, or through a bounce
-  /// ring, and then only until the copy is queued.
+  /// ring, and then only until the copy is queued. Schedule::blocking: nothing is left to wait for,
+  /// and no gradient_ready() asks whether wait() was called.
   /// @throws Error{invalid_argument} for an unknown id or stream.
   void wait(ParameterId parameter, NativeStream stream);
   /// The gradient (`elems` values of the parameter's dtype, times loss_scale()) is complete at this
@@ -112,7 +113,7 @@ class OUTBOARD_API Engine {
   /// Waits for the updates of the step before and for the gradients' norm, decides, and starts
   /// updates and uploads. Uploads are ordered behind all work already queued on every stream seen
   /// in wait() or gradient_ready() since the last applied step(). Returns before the update is done
-  /// (Schedule::exact).
+  /// (Schedule::exact), or when all refreshed weights are on the device (blocking, serial).
   /// @throws Error{numerics} after LossScaling::give_up_after overflows in a row.
   StepResult step();
   /// Drops the gradients given since the last step(). State and weights are unchanged. With a

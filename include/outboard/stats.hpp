@@ -58,6 +58,7 @@ struct StepStats {
   std::uint64_t weight_overflows = 0;  ///< finite masters that became Inf as weights
   double gate_wait_us = 0.0;           ///< step() waiting for the gradients' scalars
   double drain_wait_us = 0.0;          ///< step() waiting for the step before
+  double finish_wait_us = 0.0;         ///< step() waiting for its own updates and uploads
   double refresh_wait_us = 0.0;        ///< wait(), gradient_ready(), wait_gradient_taken() blocking
   double update_busy_us = 0.0;         ///< nodes busy with updates, ring and sums; nodes added up
 };

@@ -49,8 +49,10 @@ void Config::validate() const {
           static_cast<double>(bucket_bytes), "at least 8192 (one block of 4,096 16-bit elements)");
   require(!pinned_slots || *pinned_slots >= 1, "Config::pinned_slots", 0.0,
           "at least 1 (unset: one for each bucket)");
-  require(schedule == Schedule::exact || schedule == Schedule::serial, "Config::schedule",
-          static_cast<double>(schedule), "Schedule::exact or Schedule::serial");
+  require(
+      schedule == Schedule::exact || schedule == Schedule::blocking || schedule == Schedule::serial,
+      "Config::schedule", static_cast<double>(schedule),
+      "Schedule::exact, Schedule::blocking or Schedule::serial");
   require(accumulate == Accumulate::trainer || accumulate == Accumulate::host, "Config::accumulate",
           static_cast<double>(accumulate), "Accumulate::trainer or Accumulate::host");
   require(placement == Placement::host || placement == Placement::device_resident,

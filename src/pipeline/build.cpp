@@ -145,7 +145,7 @@ void Pipeline::create_memory(const topology::Machine& machine) {
     std::memset(buffer.bytes.data(), 0, buffer.bytes.size());
   }
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
-                                config_.schedule == Schedule::exact;
+                                config_.schedule != Schedule::serial;
 }
 
 bool Pipeline::all_slots_direct() const {

@@ -184,6 +184,18 @@ struct Flow {
     }
     error.rethrow_if_any();
   }
+  /// Waits for the device to reach the event, without the lock meanwhile. Counted.
+  void synchronize(std::unique_lock<std::mutex>& lock, device::Event event, const char* who) {
+    stats.host_device_syncs += 1;
+    lock.unlock();
+    try {
+      backend.synchronize(event, who);
+    } catch (...) {
+      lock.lock();
+      throw;
+    }
+    lock.lock();
+  }
   /// Waits until `condition()` or broken(), then throws if broken.
   template <class Condition>
   void wait_until(std::unique_lock<std::mutex>& lock, Condition condition, const char* who) {

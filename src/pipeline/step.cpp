@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "optim/rule_scalars.hpp"
+#include "pipeline/added_time.hpp"
 
 namespace outboard::pipeline {
 namespace {
@@ -12,21 +13,6 @@ namespace {
 std::string quoted(const Parameter& parameter) {
   return "parameter '" + parameter.name + "'";
 }
-
-/// Adds the time until it goes to the calls that may block the trainer. With the lock held.
-class BlockedTime {
- public:
-  explicit BlockedTime(Flow& flow) : flow_(flow), start_ns_(flow.backend.now_ns()) {}
-  ~BlockedTime() {
-    flow_.stats.refresh_wait_us += static_cast<double>(flow_.backend.now_ns() - start_ns_) * 1e-3;
-  }
-  BlockedTime(const BlockedTime&) = delete;
-  BlockedTime& operator=(const BlockedTime&) = delete;
-
- private:
-  Flow& flow_;
-  std::int64_t start_ns_;
-};
 
 bool is_device_trouble(ErrorCode code) {
   return code == ErrorCode::device_failure || code == ErrorCode::deadlock;
@@ -60,7 +46,7 @@ void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream
     require_gradient_allowed(parameter, gradient);
     if (parameter.elems == 0) return;
     if (flow_.options.micro_batches > 0) {
-      const BlockedTime time(flow_);
+      const AddedTime time(flow_, flow_.stats.refresh_wait_us);
       flow_.wait_until(
           lock, [&] { return parameter.unqueued_copies == 0; },
           "gradient_ready(): the micro-batch before, which waits for the ring");
@@ -103,7 +89,7 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     const Parameter& parameter = flow_.parameters[id.value];
     if (parameter.elems == 0) return;
-    const BlockedTime time(flow_);
+    const AddedTime time(flow_, flow_.stats.refresh_wait_us);
     if (parameter.gradient == nullptr) {
       throw Error(ErrorCode::protocol_error,
                   "wait_gradient_taken(): no gradient was ever given for " + quoted(parameter) +
@@ -171,7 +157,7 @@ void Pipeline::set_accumulation(std::uint32_t micro_batches) {
 /// Waits for the additions, and takes the norm of sums that got another number of micro-batches
 /// than expected.
 void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
-  const std::int64_t start = flow_.backend.now_ns();
+  const AddedTime time(flow_, flow_.stats.gate_wait_us);
   flow_.wait_until(
       lock, [&] { return flow_.gradients_landing == 0; }, "step(): gradients on their way");
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
@@ -195,7 +181,6 @@ void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
   }
   flow_.wait_until(
       lock, [&] { return flow_.tasks_pending == 0; }, "step(): norms of sums");
-  flow_.stats.gate_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
 }
 
 void Pipeline::reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept {
@@ -213,11 +198,10 @@ void Pipeline::sum_reduced(void* self, std::uint64_t /*segment*/) noexcept {
 }
 
 void Pipeline::wait_for_last_step(std::unique_lock<std::mutex>& lock) {
-  const std::int64_t start = flow_.backend.now_ns();
+  const AddedTime time(flow_, flow_.stats.drain_wait_us);
   flow_.wait_until(
       lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
       "step(): the updates of the step before");
-  flow_.stats.drain_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
 }
 
 void Pipeline::skip() {
@@ -230,6 +214,7 @@ void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const optim::
   if (config_.schedule == Schedule::serial) {
     // Its time is the plain sum of its parts: no update runs beside a copy that is still on its
     // way.
+    const AddedTime time(flow_, flow_.stats.gate_wait_us);
     flow_.wait_until(
         lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
         "step(): serial, the gradients' copies");
@@ -244,7 +229,7 @@ void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const optim::
   } else {
     open_gate();
   }
-  if (config_.schedule == Schedule::serial) run_serially(lock);
+  if (config_.schedule != Schedule::exact) finish_in_step(lock);
 }
 
 void Pipeline::begin_update(std::span<const optim::Group> groups, double coeff) {
@@ -307,15 +292,20 @@ void Pipeline::weight_queued(std::uint32_t bucket) noexcept {
   weight_in_->finish(bucket);
 }
 
-void Pipeline::run_serially(std::unique_lock<std::mutex>& lock) {
-  if (!resident_) {
-    flow_.wait_until(
-        lock, [&] { return flow_.updates_running == 0; }, "step(): serial updates");
-    for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
-      if (flow_.buckets[i].updating) weight_in_->start(i);
-    }
+void Pipeline::upload_serially(std::unique_lock<std::mutex>& lock) {
+  flow_.wait_until(
+      lock, [&] { return flow_.updates_running == 0; }, "step(): serial updates");
+  for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
+    if (flow_.buckets[i].updating) weight_in_->start(i);
   }
+}
+
+void Pipeline::finish_in_step(std::unique_lock<std::mutex>& lock) {
+  const AddedTime time(flow_, flow_.stats.finish_wait_us);
+  if (config_.schedule == Schedule::serial && !resident_) upload_serially(lock);
   synchronize_uploads(lock);
+  if (config_.schedule != Schedule::blocking) return;
+  for (Parameter& parameter : flow_.parameters) parameter.refresh_unwaited = false;
 }
 
 void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
@@ -323,10 +313,7 @@ void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
       lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
       "the updates and uploads of the last step");
   flow_.backend.record(uploads_passed_, flow_.up);
-  flow_.stats.host_device_syncs += 1;
-  lock.unlock();
-  flow_.backend.synchronize(uploads_passed_, "the uploads of refreshed weights");
-  lock.lock();
+  flow_.synchronize(lock, uploads_passed_, "the uploads of refreshed weights");
 }
 
 // --- the weight is back -------------------------------------------------------------------------
@@ -335,7 +322,7 @@ void Pipeline::wait(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     Parameter& parameter = flow_.parameters[id.value];
     readers_->seen(stream);
-    const BlockedTime time(flow_);
+    const AddedTime time(flow_, flow_.stats.refresh_wait_us);
     weight_in_->wait_refreshed(lock, id.value, stream);
     parameter.refresh_unwaited = false;
   });

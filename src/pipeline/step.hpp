@@ -99,7 +99,8 @@ class Pipeline final : private BounceListener, private UpdateListener {
                            double coeff);
   void order_uploads_behind_readers();
   void open_gate();
-  void run_serially(std::unique_lock<std::mutex>& lock);
+  void upload_serially(std::unique_lock<std::mutex>& lock);
+  void finish_in_step(std::unique_lock<std::mutex>& lock);
   void synchronize_uploads(std::unique_lock<std::mutex>& lock);
   void skip();
   void report_weight_overflows();

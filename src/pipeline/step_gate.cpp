@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "optim/describe.hpp"
+#include "pipeline/added_time.hpp"
 #include "pipeline/host_sums.hpp"
 
 namespace outboard::pipeline {
@@ -66,17 +67,8 @@ void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
   flow_.backend.copy_to_host(host_, scalars_, flow_.norm);
   flow_.backend.record(fetched_, flow_.norm);
   flow_.stats.gate_bytes_down += host_.size();
-  flow_.stats.host_device_syncs += 1;
-  const std::int64_t start = flow_.backend.now_ns();
-  lock.unlock();
-  try {
-    flow_.backend.synchronize(fetched_, "step(): the gradients' norm");
-  } catch (...) {
-    lock.lock();
-    throw;
-  }
-  lock.lock();
-  flow_.stats.gate_wait_us += static_cast<double>(flow_.backend.now_ns() - start) * 1e-3;
+  const AddedTime time(flow_, flow_.stats.gate_wait_us);
+  flow_.synchronize(lock, fetched_, "step(): the gradients' norm");
 }
 
 device::GradientScalars StepGate::scalars_of(std::uint32_t parameter) const {

@@ -76,7 +76,9 @@ void draw_device(Draw& draw, sim::Options& device) {
 
 void draw_config(Draw& draw, Config& config) {
   if (draw.below(4) == 0) config.placement = Placement::device_resident;
-  if (draw.below(4) == 0) config.schedule = Schedule::serial;
+  const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
+                                             Schedule::exact};
+  config.schedule = schedules.at(draw.below(schedules.size()));
   if (draw.coin()) config.host.synthetic_topology = "numa:2 core:1 pu:1";
   if (draw.coin()) config.host.threads_per_node = 2;
   const std::array<std::size_t, 4> buckets = {8192, 16384, 24576, 1 << 20};
@@ -110,7 +112,9 @@ std::string describe(const TinyOptions& o) {
   };
   const sim::Rates& rates = o.device.rates;
   std::string out = o.config.placement == Placement::host ? "host" : "device_resident";
-  out += o.config.schedule == Schedule::exact ? " exact" : " serial";
+  out += o.config.schedule == Schedule::exact    ? " exact"
+         : o.config.schedule == Schedule::serial ? " serial"
+                                                 : " blocking";
   out += o.config.accumulate == Accumulate::host ? " sums" : "";
   out += " " + o.config.host.synthetic_topology;
   out += text("threads", o.config.host.threads_per_node);

@@ -26,6 +26,8 @@ inline std::vector<Flavour> every_way() {
   std::vector<Flavour> out = all_flavours();
   out.push_back(real_time("threads_serial"));
   out.back().schedule = Schedule::serial;
+  out.push_back(real_time("threads_blocking"));
+  out.back().schedule = Schedule::blocking;
   out.push_back(real_time("threads_no_flags"));
   out.back().stream_memory_ops = false;
   out.push_back(real_time("threads_two_nodes"));

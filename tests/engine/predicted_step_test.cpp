@@ -114,6 +114,30 @@ double measured_us(const Model& model, const Case& c) {
   return static_cast<double>(took.count()) * 1e-3 / static_cast<double>(kMeasuredSteps);
 }
 
+plan::StepSchedule simulated(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::exact:
+      return plan::StepSchedule::exact;
+    case Schedule::blocking:
+      return plan::StepSchedule::blocking;
+    case Schedule::serial:
+      return plan::StepSchedule::serial;
+  }
+  return plan::StepSchedule::exact;
+}
+
+const char* name_of(Schedule schedule) {
+  switch (schedule) {
+    case Schedule::exact:
+      return "exact";
+    case Schedule::blocking:
+      return "blocking";
+    case Schedule::serial:
+      return "serial";
+  }
+  return "?";
+}
+
 double predicted_us(const Model& model, const Case& c) {
   // The engine's own layout: nodes with one thread each weigh the same.
   const std::vector<double> weights(model.rates.node_elems_per_s.size(), 1.0);
@@ -126,8 +150,7 @@ double predicted_us(const Model& model, const Case& c) {
     places.push_back({resident ? plan::Home::device_resident : plan::Home::host, bucket.node});
   }
   return plan::simulate(plan::make_step_model(layout, model.times), model.rates, places,
-                        c.schedule == Schedule::serial ? plan::StepSchedule::serial
-                                                       : plan::StepSchedule::exact)
+                        simulated(c.schedule))
       .step_us;
 }
 
@@ -135,8 +158,10 @@ std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     cases.push_back({seed, Placement::host, Schedule::exact});
+    cases.push_back({seed, Placement::host, Schedule::blocking});
     cases.push_back({seed, Placement::host, Schedule::serial});
     cases.push_back({seed, Placement::device_resident, Schedule::exact});
+    cases.push_back({seed, Placement::device_resident, Schedule::blocking});
   }
   return cases;
 }
@@ -151,8 +176,8 @@ TEST(PredictedStep, IsTheEnginesOwnWithinOnePercent) {
       model.rates.norm_elems_per_s = model.rates.device_elems_per_s * kUpdateBytes / kNormBytes;
     }
     SCOPED_TRACE("seed " + std::to_string(c.seed) +
-                 (c.placement == Placement::host ? ", host" : ", resident") +
-                 (c.schedule == Schedule::serial ? ", serial" : ", exact"));
+                 (c.placement == Placement::host ? ", host, " : ", resident, ") +
+                 name_of(c.schedule));
     const double measured = measured_us(model, c);
     const double predicted = predicted_us(model, c);
     EXPECT_NEAR(predicted, measured, 0.01 * measured);

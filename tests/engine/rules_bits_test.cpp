@@ -73,6 +73,7 @@ std::vector<Way> ways() {
   const auto sums = [](TinyOptions& o) { o.config.accumulate = Accumulate::host; };
   return {{"resident", resident},
           {"serial", [](TinyOptions& o) { o.config.schedule = Schedule::serial; }},
+          {"blocking", [](TinyOptions& o) { o.config.schedule = Schedule::blocking; }},
           {"threads", many_threads},
           {"nodes", two_nodes},
           {"buckets", small_buckets},
