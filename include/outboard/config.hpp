@@ -50,10 +50,11 @@ enum class Accumulate : std::uint8_t {
             ///< micro-batch. 4 more bytes per parameter, on the host (resident: on the device)
 };
 
-/// Where the FP32 state of a bucket lives and where it is updated. Never changes a bit of it.
+/// Where the FP32 state lives and where it is updated. Never changes a bit of it.
 enum class Placement : std::uint8_t {
   host,             ///< NUMA-bound host memory, updated by the host's cores
   device_resident,  ///< device memory (the rule's bytes per parameter), updated by the device
+  fraction,         ///< `device_fraction` of it on the device, the rest on the host
 };
 
 /// The machine the engine runs on, for tests and for containers that hide it.
@@ -79,6 +80,14 @@ struct OUTBOARD_API Config {
   Accumulate accumulate = Accumulate::trainer;
   Schedule schedule = Schedule::exact;
   Placement placement = Placement::host;
+  /// Placement::fraction: the share of the state that is on the device, in [0, 1], met within 2 %
+  /// by whole buckets; first the weights that the forward needs first. Fixed at commit(): the host
+  /// holds memory for the rest only. A LAMB parameter, and with Accumulate::host any parameter, is
+  /// on one side as a whole.
+  double device_fraction = 0.0;
+  /// Upper limit of the optimizer state on the device, sums of gradients and norms that go with it
+  /// included; by default what is free. Placements beyond it are refused by commit().
+  std::size_t device_budget_bytes = SIZE_MAX;
   /// Of gradients; at least 8 KiB. A bucket of f32 parameters has at least 4,096 elements, 16 KiB.
   std::size_t bucket_bytes = std::size_t{4} << 20;
   /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer

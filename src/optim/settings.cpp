@@ -55,9 +55,14 @@ void Config::validate() const {
       "Schedule::exact, Schedule::blocking or Schedule::serial");
   require(accumulate == Accumulate::trainer || accumulate == Accumulate::host, "Config::accumulate",
           static_cast<double>(accumulate), "Accumulate::trainer or Accumulate::host");
-  require(placement == Placement::host || placement == Placement::device_resident,
+  require(placement == Placement::host || placement == Placement::device_resident ||
+              placement == Placement::fraction,
           "Config::placement", static_cast<double>(placement),
-          "Placement::host or Placement::device_resident");
+          "Placement::host, Placement::device_resident or Placement::fraction");
+  require(device_fraction >= 0.0 && device_fraction <= 1.0, "Config::device_fraction",
+          device_fraction, "0 to 1");
+  require(device_fraction == 0.0 || placement == Placement::fraction, "Config::device_fraction",
+          device_fraction, "0 unless Config::placement is Placement::fraction");
 }
 
 }  // namespace outboard

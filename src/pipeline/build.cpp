@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <iomanip>
 #include <sstream>
 #include <string>
 
@@ -10,6 +11,7 @@
 #include "optim/rule_scalars.hpp"
 #include "optim/state_layout.hpp"
 #include "pipeline/step.hpp"
+#include "plan/placement.hpp"
 
 namespace outboard::pipeline {
 namespace {
@@ -80,22 +82,35 @@ void Pipeline::create_tables(const topology::Machine& machine, const Model& mode
   std::vector<plan::ParameterShape> shapes;
   std::vector<bool> used(model.groups.size());
   for (const ParameterInput& input : model.parameters) {
-    shapes.push_back({input.elems, input.dtype});
+    // LAMB's norms and a sum's are added up where the state lives.
+    const bool whole = config_.accumulate == Accumulate::host ||
+                       std::holds_alternative<Lamb>(model.groups[input.group].rule);
+    shapes.push_back({input.elems, input.dtype, whole});
     used[input.group] = true;
   }
   std::vector<double> weights;
   for (std::uint32_t node = 0; node < machine.nodes.size(); ++node) {
     weights.push_back(flow_.executor.threads(node));
   }
-  flow_.layout = plan::make_layout(shapes, config_.bucket_bytes, weights);
   flow_.streams = optim::make_state_layout(model.groups, used);
+  plan::PlacedModel placed =
+      plan::place_model(shapes, config_.bucket_bytes, weights, placement_wish());
+  flow_.layout = std::move(placed.layout);
   create_parameters(model);
   flow_.segments.resize(flow_.layout.segments.size());
   flow_.buckets.resize(flow_.layout.buckets.size());
+  flow_.set_homes(placed.resident);
   flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(model.parameters.size());
   reported_overflows_.assign(model.parameters.size(), 0);
   // An update of each bucket or a norm of each segment, and a task for each buffer of the ring.
   flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64);
+}
+
+plan::PlacementWish Pipeline::placement_wish() const {
+  const std::size_t sums = flow_.options.micro_batches > 0 ? 1 : 0;
+  return {config_.placement, config_.device_fraction,
+          plan::DeviceMemory{config_.device_budget_bytes,
+                             (flow_.streams.streams() + sums) * optim::kStateBytes}};
 }
 
 void Pipeline::create_parameters(const Model& model) {
@@ -124,32 +139,39 @@ void Pipeline::create_memory(const topology::Machine& machine) {
   host_scalars_ =
       memory::PinnedRegion(flow_.backend, memory::NumaArena(machine, 0, scalars, "gate scalars"));
   std::memset(host_scalars_.bytes().data(), 0, scalars);
-  if (config_.placement == Placement::device_resident) {
-    resident_.emplace(flow_);
-    flow_.options.uploads_ahead = true;  // updates are queued at the gate, in forward order
-    return;
-  }
-  flow_.state = memory::StateStore(machine, stream_specs(flow_.streams), flow_.layout.node_elems);
-  std::vector<memory::SlotSpec> specs;
-  for (const plan::Bucket& bucket : flow_.layout.buckets) {
-    specs.push_back({bucket.node, bucket.slot_bytes()});
-  }
-  const bool sums = flow_.options.micro_batches > 0;
-  staging_ = memory::StagingPool(flow_.backend, machine, specs, {config_.pinned_slots, sums});
-  if (sums) {
-    host_sums_.emplace(flow_, machine);
-    flow_.sums = &*host_sums_;
-  }
-  for (std::size_t i = 0; i < specs.size(); ++i) flow_.buckets[i].slot = staging_.slot(i);
-  for (const memory::SlotView& buffer : staging_.ring()) {
-    std::memset(buffer.bytes.data(), 0, buffer.bytes.size());
-  }
+  resident_.emplace(flow_);
+  resident_->allocate(config_.device_budget_bytes);
+  if (flow_.resident_count < flow_.buckets.size()) create_host_memory(machine);
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
                                 config_.schedule != Schedule::serial;
 }
 
+/// Room for the buckets whose state is on the host.
+void Pipeline::create_host_memory(const topology::Machine& machine) {
+  flow_.state = memory::StateStore(machine, stream_specs(flow_.streams), flow_.layout.node_elems);
+  std::vector<memory::SlotSpec> specs;
+  std::vector<std::size_t> with_slot;
+  for (std::size_t i = 0; i < flow_.buckets.size(); ++i) {
+    if (flow_.buckets[i].resident) continue;
+    const plan::Bucket& bucket = flow_.layout.buckets[i];
+    specs.push_back({bucket.node, bucket.slot_bytes()});
+    with_slot.push_back(i);
+  }
+  const bool sums = flow_.options.micro_batches > 0;
+  staging_ = memory::StagingPool(flow_.backend, machine, specs, {config_.pinned_slots, sums});
+  slots_ = specs.size();
+  if (sums) {
+    host_sums_.emplace(flow_, machine);
+    flow_.sums = &*host_sums_;
+  }
+  for (std::size_t i = 0; i < slots_; ++i) flow_.buckets[with_slot[i]].slot = staging_.slot(i);
+  for (const memory::SlotView& buffer : staging_.ring()) {
+    std::memset(buffer.bytes.data(), 0, buffer.bytes.size());
+  }
+}
+
 bool Pipeline::all_slots_direct() const {
-  return staging_.direct_slots() == flow_.buckets.size();
+  return staging_.direct_slots() == slots_;
 }
 
 void Pipeline::create_streams_and_events() {
@@ -165,7 +187,9 @@ void Pipeline::create_streams_and_events() {
   for (SegmentRun& segment : flow_.segments) segment.arrived = backend.create_event();
   for (BucketRun& bucket : flow_.buckets) {
     bucket.refreshed = backend.create_event();
-    if (flow_.options.uploads_ahead && !resident_) bucket.flag = backend.create_flag();
+    if (flow_.options.uploads_ahead && !bucket.slot.bytes.empty()) {
+      bucket.flag = backend.create_flag();
+    }
   }
   uploads_passed_ = backend.create_event();
 }
@@ -173,20 +197,21 @@ void Pipeline::create_streams_and_events() {
 void Pipeline::create_stages() {
   const std::size_t count = flow_.parameters.size();
   const std::span<std::byte> host = host_scalars_.bytes();
-  const std::size_t gate_bytes = resident_ ? digest_offset(count) : overflow_offset(count);
+  const bool any_resident = flow_.resident_count > 0;
+  const std::size_t gate_bytes = any_resident ? digest_offset(count) : overflow_offset(count);
   auto* device_sum = static_cast<std::byte*>(device_scalars_) + digest_offset(count);
   readers_.emplace(flow_.backend);
   gate_.emplace(flow_,
                 GateSettings{config_.max_grad_norm, config_.accumulation, config_.loss_scaling},
-                device_scalars_, host.first(gate_bytes), resident_.has_value());
+                device_scalars_, host.first(gate_bytes), any_resident);
   whole_state_.emplace(
-      flow_, resident_ ? &*resident_ : nullptr,
+      flow_, *resident_,
       WholeState::Scalars{device_scalars_, host, device_sum,
                           host.subspan(digest_offset(count), sizeof(std::uint64_t))});
   weight_in_.emplace(flow_);
   update_.emplace(flow_, static_cast<UpdateListener&>(*this));
   gradient_out_.emplace(flow_, device_scalars_, *update_);
-  if (resident_ && flow_.options.micro_batches > 0) gradient_out_->set_resident(&*resident_);
+  gradient_out_->set_resident(&*resident_);
   if (staging_.ring().empty()) return;
   ring_.emplace(flow_, staging_.ring(), static_cast<BounceListener&>(*this));
   gradient_out_->set_ring(&*ring_);
@@ -216,7 +241,7 @@ void Pipeline::report_bindings() {
 }
 
 void Pipeline::report_staging() {
-  const bool rest_is_pinned = resident_ || all_slots_direct();
+  const bool rest_is_pinned = all_slots_direct();
   if (!host_scalars_.pinned() && rest_is_pinned) {  // else one warning says it for both
     warn(
         "pinned host memory: the device refuses to pin the gate's scalars; each step() waits for a "
@@ -227,8 +252,7 @@ void Pipeline::report_staging() {
   const std::string obtained = std::to_string(staging_.pinned_bytes());
   warn("pinned host memory: staging wants " + wanted + " bytes, " + obtained + " are pinned" +
        (staging_.ring_pinned() ? "" : " (the device refuses to pin even a bounce buffer)") + "; " +
-       std::to_string(flow_.buckets.size() - staging_.direct_slots()) + " of " +
-       std::to_string(flow_.buckets.size()) +
+       std::to_string(slots_ - staging_.direct_slots()) + " of " + std::to_string(slots_) +
        " buckets go through a bounce ring, at 4 more bytes of host traffic per parameter; raise "
        "Config::pinned_slots or the limit on locked memory (ulimit -l)");
 }
@@ -326,28 +350,38 @@ MemoryLedger Pipeline::ledger() {
        host_scalars_.node(), scalars.size(), scalars.data()});
   ledger.entries.push_back({"gate scalars", MemoryPlace::device, 0,
                             scalar_bytes(flow_.parameters.size()), device_scalars_});
-  const std::size_t streams =
-      resident_ && resident_->stream_bytes() > 0 ? flow_.streams.streams() : 0;
-  for (std::size_t i = 0; i < streams; ++i) {
-    ledger.entries.push_back({flow_.streams.purposes[i], MemoryPlace::device, 0,
-                              resident_->stream_bytes(), resident_->stream(i)});
+  const auto add_device = [&](const std::string& purpose, std::size_t bytes, const void* address) {
+    if (bytes > 0) ledger.entries.push_back({purpose, MemoryPlace::device, 0, bytes, address});
+  };
+  for (std::size_t i = 0; i < flow_.streams.streams(); ++i) {
+    add_device(flow_.streams.purposes[i], resident_->stream_bytes(), resident_->stream(i));
   }
-  if (resident_ && resident_->norm_bytes() > 0) {
-    ledger.entries.push_back(
-        {"block norms", MemoryPlace::device, 0, resident_->norm_bytes(), resident_->norms()});
-  }
-  if (resident_ && resident_->sum_bytes() > 0) {
-    ledger.entries.push_back({"gradient accumulator", MemoryPlace::device, 0,
-                              resident_->sum_bytes(), resident_->sums(0)});
-  }
+  add_device("block norms", resident_->norm_bytes(), resident_->norms());
+  add_device("gradient accumulator", resident_->sum_bytes(), resident_->sums());
   return ledger;
 }
 
+std::string Pipeline::describe_placement() const {
+  const std::size_t all = flow_.buckets.size();
+  const std::string text = "placement: " + std::to_string(all) + " buckets, ";
+  if (flow_.resident_count == 0) return text + "all on the host\n";
+  if (flow_.resident_count == all) return text + "all device-resident\n";
+  std::uint64_t elems = 0, resident_elems = 0;
+  for (std::size_t i = 0; i < all; ++i) {
+    elems += flow_.layout.buckets[i].padded_elems;
+    if (flow_.buckets[i].resident) resident_elems += flow_.layout.buckets[i].padded_elems;
+  }
+  std::ostringstream share;
+  share << std::fixed << std::setprecision(1)
+        << 100.0 * static_cast<double>(resident_elems) / static_cast<double>(elems);
+  return text + std::to_string(flow_.resident_count) + " device-resident (" + share.str() +
+         " % of the state), " + std::to_string(all - flow_.resident_count) + " on the host\n";
+}
+
 std::string Pipeline::describe() {
-  const std::string buckets = std::to_string(flow_.buckets.size());
-  if (resident_) return "placement: " + buckets + " buckets, all device-resident\n";
-  std::string text = "placement: " + buckets + " buckets, all on the host\n";
-  text += "staging: " + std::to_string(staging_.direct_slots()) + " of " + buckets +
+  std::string text = describe_placement();
+  if (slots_ == 0) return text;
+  text += "staging: " + std::to_string(staging_.direct_slots()) + " of " + std::to_string(slots_) +
           " slots pinned, bounce ring of " + std::to_string(staging_.ring().size()) + "\n";
   text +=
       std::string("uploads: ") +

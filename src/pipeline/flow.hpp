@@ -48,6 +48,7 @@ struct Parameter {
   float initial_state = 0.0F;  ///< of the rule's first stream
   UpdateBytes update_bytes;
   plan::SegmentRange segments;
+  std::uint32_t resident_segments = 0;  ///< in resident buckets
   std::uint64_t step_count = 0;
 
   const void* gradient = nullptr;   ///< given last; null: never
@@ -77,7 +78,8 @@ struct SegmentRun {
 };
 
 struct BucketRun {
-  memory::SlotView slot;
+  bool resident = false;      ///< its state is on the device, and it is updated there
+  memory::SlotView slot;      ///< empty: the host has no room for it
   device::Event refreshed;    ///< last upload (or resident update)
   device::Flag flag;          ///< uploads queued ahead wait for it
   bool updating = false;      ///< from the opening of the gate until its upload is queued
@@ -103,14 +105,16 @@ struct Flow {
   plan::ModelLayout layout;
   optim::StateLayout streams;
   memory::StateStore state;
-  HostSums* sums = nullptr;  ///< Accumulate::host with host placement, else null
+  HostSums* sums = nullptr;  ///< Accumulate::host with room on the host, else null
 
   std::vector<Parameter> parameters;
   std::vector<SegmentRun> segments;
   std::vector<BucketRun> buckets;
   std::unique_ptr<std::atomic<std::uint64_t>[]> weight_overflows;  ///< per parameter, total
+  std::uint32_t resident_count = 0;                                ///< buckets
 
-  NativeStream down, up, norm;  ///< gradients to the host, weights to the device, norm kernels
+  NativeStream down, up;  ///< gradients to the host, weights to the device
+  NativeStream norm;      ///< norm kernels and resident updates: never waits for the host
 
   std::mutex mutex;
   FirstError error;
@@ -122,6 +126,30 @@ struct Flow {
   std::uint64_t callbacks_pending = 0;
   std::uint64_t tasks_pending = 0;
 
+  /// Moves every bucket's home; no state is copied.
+  void set_homes(const std::vector<bool>& resident) {
+    resident_count = 0;
+    for (Parameter& parameter : parameters) parameter.resident_segments = 0;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      buckets[i].resident = resident[i];
+      resident_count += resident[i] ? 1 : 0;
+      const plan::Bucket& shape = layout.buckets[i];
+      for (std::uint32_t k = 0; resident[i] && k < shape.segments; ++k) {
+        parameters[layout.segments[shape.first_segment + k].parameter].resident_segments += 1;
+      }
+    }
+  }
+  [[nodiscard]] bool is_resident(const plan::Segment& segment) const {
+    return buckets[segment.bucket].resident;
+  }
+  /// Accumulate::host: whether a parameter's sum is on the device. Its buckets have one home.
+  [[nodiscard]] bool has_resident_sum(const Parameter& parameter) const {
+    return options.micro_batches > 0 && parameter.resident_segments > 0;
+  }
+  /// Accumulate::trainer: whether an update reads some of the gradient where it is.
+  [[nodiscard]] bool read_in_place(const Parameter& parameter) const {
+    return options.micro_batches == 0 && parameter.resident_segments > 0;
+  }
   /// The bucket's right to its state.
   [[nodiscard]] memory::StateLease lease(std::uint32_t bucket) const {
     const plan::Bucket& shape = layout.buckets[bucket];

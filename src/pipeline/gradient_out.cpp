@@ -10,14 +10,14 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
   parameter.gradient = gradient;
   parameter.has_gradient = true;
   parameter.micro_batches += 1;
-  if (resident_ != nullptr) return queue_sum(parameter, index);
+  if (flow_.has_resident_sum(parameter)) return queue_sum(parameter, index);
   if (flow_.sums == nullptr) queue_norm(parameter, index);
   const bool first = parameter.micro_batches == 1;
   const bool last = parameter.micro_batches == flow_.options.micro_batches;
   for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
     const std::uint32_t segment = parameter.segments.first + i;
     const std::uint32_t bucket = flow_.layout.segments[segment].bucket;
-    if (flow_.buckets[bucket].slot.bytes.empty()) continue;  // resident: read where it is
+    if (flow_.buckets[bucket].resident) continue;  // read where it is
     flow_.segments[segment].copies_queued += 1;
     if (flow_.buckets[bucket].slot.direct && flow_.sums == nullptr) {
       queue_copy(segment);
@@ -30,11 +30,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
 
 void GradientOut::queue_sum(const Parameter& parameter, std::uint32_t index) {
   flow_.backend.wait_event(flow_.norm, parameter.ready);
-  // The update of the step before may still read the sum. Updates run in order: the last covers
-  // all.
-  const std::uint32_t last = parameter.segments.first + parameter.segments.count - 1;
-  const std::uint32_t bucket = flow_.layout.segments[last].bucket;
-  flow_.backend.wait_event(flow_.norm, flow_.buckets[bucket].refreshed);
+  // Behind the update of the step before, which reads the sum on the same stream.
   flow_.backend.accumulate(flow_.norm,
                            {.grad = {parameter.gradient, optim::format_of(parameter.dtype)},
                             .sum_fp32 = resident_->sums(index),
@@ -94,8 +90,10 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
   // Direct copies are queued in order on one stream, so the last covers them all. In the ring one
   // segment may overtake another.
   const std::uint32_t end = parameter.segments.first + parameter.segments.count;
-  for (std::uint32_t i = ring_ == nullptr ? end - 1 : parameter.segments.first; i < end; ++i) {
+  for (std::uint32_t i = end; i-- > parameter.segments.first;) {
+    if (flow_.is_resident(flow_.layout.segments[i])) continue;
     flow_.backend.wait_event(stream, flow_.segments[i].arrived);
+    if (ring_ == nullptr) return;
   }
 }
 

@@ -26,7 +26,7 @@ class GradientOut {
   /// `scalars`: device memory of one GradientScalars for each parameter.
   GradientOut(Flow& flow, void* scalars, ArrivalListener& listener)
       : flow_(flow), scalars_(static_cast<std::byte*>(scalars)), listener_(listener) {}
-  /// Accumulate::host with resident state: where the sums are. Null otherwise.
+  /// Accumulate::host: where resident sums are.
   void set_resident(Resident* resident) noexcept { resident_ = resident; }
   /// Queues the norm of a resident sum that got fewer micro-batches than it could.
   void queue_norm_of_sum(std::uint32_t parameter);

@@ -2,26 +2,35 @@
 #include "pipeline/resident.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "core/round_up.hpp"
 #include "simd/reduce.hpp"
 #include "simd/rules/lamb.hpp"
 
 namespace outboard::pipeline {
+namespace {
 
-Resident::Resident(Flow& flow) : flow_(flow) {
-  std::uint64_t elems = 0;
-  for (const std::uint64_t node : flow.layout.node_elems) elems += node;
-  stream_bytes_ = elems * sizeof(float);
+constexpr std::size_t kDeviceAlign = 256;  // as device memory is handed out
+
+}  // namespace
+
+Resident::Resident(Flow& flow) : flow_(flow), updated_(flow.backend.create_event()) {}
+
+Resident::~Resident() {
+  release();
+  flow_.backend.destroy_event(updated_);
+}
+
+void Resident::allocate(std::size_t budget_bytes) {
+  lay_out();
   if (stream_bytes_ == 0) return;
-  if (flow.options.micro_batches > 0) lay_out_sums();
-  lay_out_norms();
-  require_room();
+  require_room(budget_bytes);
   const auto allocate = [&](std::size_t bytes) {
-    return static_cast<std::byte*>(flow.backend.allocate(bytes));
+    return static_cast<std::byte*>(flow_.backend.allocate(bytes));
   };
   try {
-    for (std::size_t i = 0; i < flow.streams.streams(); ++i) streams_[i] = allocate(stream_bytes_);
+    for (std::size_t i = 0; i < flow_.streams.streams(); ++i) streams_[i] = allocate(stream_bytes_);
     if (sum_bytes_ > 0) sums_ = allocate(sum_bytes_);
     if (norm_bytes_ > 0) norms_ = allocate(norm_bytes_);
   } catch (...) {
@@ -30,44 +39,67 @@ Resident::Resident(Flow& flow) : flow_(flow) {
   }
 }
 
+void Resident::lay_out() {
+  offset_.clear();
+  stream_bytes_ = 0;
+  for (std::size_t i = 0; i < flow_.buckets.size(); ++i) {
+    offset_.push_back(stream_bytes_);
+    if (!flow_.buckets[i].resident) continue;
+    stream_bytes_ += flow_.layout.buckets[i].padded_elems * sizeof(float);
+  }
+  lay_out_sums();
+  lay_out_norms();
+}
+
 void Resident::lay_out_sums() {
-  constexpr std::size_t kAlign = 256;  // as device memory is handed out
+  sum_offset_.clear();
+  sum_bytes_ = 0;
   for (const Parameter& parameter : flow_.parameters) {
     sum_offset_.push_back(sum_bytes_);
-    const std::size_t bytes = parameter.elems * sizeof(float);
-    sum_bytes_ += core::round_up(bytes, kAlign);
+    if (!flow_.has_resident_sum(parameter)) continue;
+    sum_bytes_ += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
   }
 }
 
 /// One parameter after the other takes both phases, so all use one area for their blocks.
 void Resident::lay_out_norms() {
+  const auto takes_part = [](const Parameter& parameter) {
+    return parameter.two_phase && parameter.resident_segments > 0;
+  };
   std::uint64_t most = 0;
   for (const Parameter& parameter : flow_.parameters) {
-    if (parameter.two_phase) most = std::max(most, simd::reduce_block_count(parameter.elems));
+    if (takes_part(parameter)) most = std::max(most, simd::reduce_block_count(parameter.elems));
   }
-  std::size_t bytes = most * sizeof(simd::BlockNorms);
+  trust_offset_.clear();
+  norm_bytes_ = most * sizeof(simd::BlockNorms);
   for (const Parameter& parameter : flow_.parameters) {
-    trust_offset_.push_back(bytes);
-    if (parameter.two_phase && parameter.elems > 0) bytes += sizeof(float);
+    trust_offset_.push_back(norm_bytes_);
+    if (takes_part(parameter)) norm_bytes_ += sizeof(float);
   }
-  norm_bytes_ = bytes;
 }
 
-void Resident::require_room() const {
+std::size_t Resident::needed_bytes() const {
+  return flow_.streams.streams() * core::round_up(stream_bytes_, kDeviceAlign) + sum_bytes_ +
+         core::round_up(norm_bytes_, kDeviceAlign);
+}
+
+void Resident::require_room(std::size_t budget_bytes) const {
   const device::MemoryInfo memory = flow_.backend.memory();
   const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes;
-  const std::size_t needed = flow_.streams.streams() * stream_bytes_ + sum_bytes_ + norm_bytes_;
-  if (needed <= free_bytes) return;
+  const std::size_t needed = needed_bytes();
+  if (needed <= std::min(free_bytes, budget_bytes)) return;
+  const std::string text = "device-resident optimizer state needs " + std::to_string(needed) +
+                           " bytes of device memory and ";
+  if (needed > free_bytes) {
+    throw Error(ErrorCode::out_of_memory,
+                text + std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) +
+                    " are free: " + std::to_string(needed - free_bytes) +
+                    " bytes short; use Placement::host or a smaller fraction, or a larger device");
+  }
   throw Error(ErrorCode::out_of_memory,
-              "device-resident optimizer state needs " + std::to_string(needed) +
-                  " bytes of device memory and " + std::to_string(free_bytes) + " of " +
-                  std::to_string(memory.limit_bytes) +
-                  " are free: " + std::to_string(needed - free_bytes) +
-                  " bytes short; use Placement::host, or a larger device");
-}
-
-Resident::~Resident() {
-  release();
+              text + "Config::device_budget_bytes is " + std::to_string(budget_bytes) + ": " +
+                  std::to_string(needed - budget_bytes) +
+                  " bytes short; use a smaller fraction or raise the budget");
 }
 
 void Resident::release() noexcept {
@@ -82,11 +114,8 @@ void Resident::release() noexcept {
 }
 
 std::byte* Resident::stream_address(const plan::Segment& segment, std::size_t index) const {
-  // Bucket offsets count per node; resident state is one run over all nodes.
-  const plan::Bucket& bucket = flow_.layout.buckets[segment.bucket];
-  std::uint64_t elems = bucket.node_offset + segment.offset;
-  for (std::uint32_t node = 0; node < bucket.node; ++node) elems += flow_.layout.node_elems[node];
-  return static_cast<std::byte*>(streams_[index]) + elems * sizeof(float);
+  return static_cast<std::byte*>(streams_[index]) + offset_[segment.bucket] +
+         segment.offset * sizeof(float);
 }
 
 Resident::Address Resident::address(const plan::Segment& segment) const {
@@ -114,6 +143,7 @@ std::byte* Resident::lr_trust(std::uint32_t parameter) const noexcept {
 
 void Resident::update(void* overflow_counts) {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
+    if (!flow_.buckets[i].resident) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
     bool takes_part = false;
     for (std::uint32_t k = 0; k < bucket.segments; ++k) {
@@ -125,6 +155,11 @@ void Resident::update(void* overflow_counts) {
     }
     if (takes_part) update_bucket(i, static_cast<std::byte*>(overflow_counts));
   }
+  flow_.backend.record(updated_, flow_.norm);
+}
+
+void Resident::order_behind_updates(NativeStream stream) {
+  flow_.backend.wait_event(stream, updated_);
 }
 
 /// First phase of a whole parameter, and its trust ratio.
@@ -134,17 +169,18 @@ void Resident::measure(std::uint32_t index) {
     const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
     const std::uint64_t first = segment.first_element / simd::kReduceBlockElems;
     const Address state = address(segment);
-    flow_.backend.lamb_moments(flow_.up, {.grad = gradient(segment),
-                                          .param = state.param,
-                                          .state = state.state,
-                                          .elems = segment.elems,
-                                          .scalars = std::get<simd::LambScalars>(parameter.scalars),
-                                          .norms = norms_ + first * sizeof(simd::BlockNorms)});
+    flow_.backend.lamb_moments(flow_.norm,
+                               {.grad = gradient(segment),
+                                .param = state.param,
+                                .state = state.state,
+                                .elems = segment.elems,
+                                .scalars = std::get<simd::LambScalars>(parameter.scalars),
+                                .norms = norms_ + first * sizeof(simd::BlockNorms)});
   }
-  flow_.backend.lamb_trust(flow_.up, {.norms = norms_,
-                                      .blocks = simd::reduce_block_count(parameter.elems),
-                                      .lr = parameter.lr,
-                                      .lr_trust = lr_trust(index)});
+  flow_.backend.lamb_trust(flow_.norm, {.norms = norms_,
+                                        .blocks = simd::reduce_block_count(parameter.elems),
+                                        .lr = parameter.lr,
+                                        .lr_trust = lr_trust(index)});
 }
 
 void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {
@@ -153,7 +189,7 @@ void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
     if (flow_.parameters[segment.parameter].in_update) update_segment(segment, overflow_counts);
   }
-  flow_.backend.record(flow_.buckets[index].refreshed, flow_.up);
+  flow_.backend.record(flow_.buckets[index].refreshed, flow_.norm);
 }
 
 void Resident::update_segment(const plan::Segment& segment, std::byte* overflow_counts) {
@@ -171,7 +207,7 @@ void Resident::update_segment(const plan::Segment& segment, std::byte* overflow_
   arguments.options = parameter.update_options;
   arguments.overflow_count = overflow_counts + segment.parameter * sizeof(std::uint64_t);
   if (parameter.two_phase) arguments.lr_trust = lr_trust(segment.parameter);
-  flow_.backend.update(flow_.up, arguments);
+  flow_.backend.update(flow_.norm, arguments);
 }
 
 }  // namespace outboard::pipeline

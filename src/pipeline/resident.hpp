@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The short way for device-resident buckets: state in device memory, updated there by the rule's
-/// device kernels, gradient and weight used where they are.
+/// device kernels, gradient and weight used where they are. Updates run on the norm stream, which
+/// waits for nothing that the host does: they begin when the gate opens.
 #pragma once
 
 #include <array>
@@ -13,19 +14,26 @@ namespace outboard::pipeline {
 
 class Resident {
  public:
-  /// Allocates the state, with Accumulate::host also the sums of gradients. @throws
-  /// Error{out_of_memory} saying how much is missing.
+  /// Allocates nothing yet.
   explicit Resident(Flow& flow);
   ~Resident();
   Resident(const Resident&) = delete;
   Resident& operator=(const Resident&) = delete;
 
-  /// Queues the update of every parameter that is `in_update`, behind the work that the up stream
-  /// waits for. `overflow_counts`: device memory of one std::uint64_t for each parameter.
-  void update(void* overflow_counts);
+  /// Allocates the state of the buckets that are resident now, with Accumulate::host also their
+  /// parameters' sums of gradients. @throws Error{out_of_memory} saying how much is missing of
+  /// `budget_bytes` or of what is free; nothing is allocated then.
+  void allocate(std::size_t budget_bytes);
 
-  /// Device addresses of a segment's state, for reading and loading it. Null: its rule has none
-  /// such.
+  /// Queues the update of every resident part of parameters that are `in_update`, behind the work
+  /// that the norm stream waits for. `overflow_counts`: device memory of one std::uint64_t for each
+  /// parameter.
+  void update(void* overflow_counts);
+  /// Makes `stream` wait for the last update().
+  void order_behind_updates(NativeStream stream);
+
+  /// Device addresses of a resident segment's state, for reading and loading it. Null: its rule has
+  /// none such.
   struct Address {
     std::byte* param = nullptr;
     std::array<void*, optim::kMaxRuleStreams> state{};
@@ -34,10 +42,12 @@ class Resident {
   [[nodiscard]] Address address(const plan::Segment& segment) const;
   /// The same in the engine's stream `index`, whatever the parameter's rule.
   [[nodiscard]] std::byte* stream_address(const plan::Segment& segment, std::size_t index) const;
-  /// Accumulate::host: device address of a parameter's FP32 sum; null if the trainer adds up.
+  /// Accumulate::host: device address of a resident parameter's FP32 sum; null if the trainer adds
+  /// up.
   [[nodiscard]] std::byte* sums(std::uint32_t parameter) const noexcept {
     return sums_ == nullptr ? nullptr : sums_ + sum_offset_[parameter];
   }
+  [[nodiscard]] const void* sums() const noexcept { return sums_; }
   [[nodiscard]] std::size_t sum_bytes() const noexcept { return sum_bytes_; }
   [[nodiscard]] std::size_t stream_bytes() const noexcept { return stream_bytes_; }
   [[nodiscard]] void* stream(std::size_t index) const noexcept { return streams_[index]; }
@@ -46,7 +56,9 @@ class Resident {
   [[nodiscard]] const void* norms() const noexcept { return norms_; }
 
  private:
-  void require_room() const;
+  void lay_out();
+  [[nodiscard]] std::size_t needed_bytes() const;
+  void require_room(std::size_t budget_bytes) const;
   void lay_out_sums();
   void lay_out_norms();
   void release() noexcept;
@@ -57,6 +69,8 @@ class Resident {
   void update_segment(const plan::Segment& segment, std::byte* overflow_counts);
 
   Flow& flow_;
+  device::Event updated_;            // the last update()
+  std::vector<std::size_t> offset_;  // bytes in each stream, by bucket
   std::size_t stream_bytes_ = 0;
   std::vector<std::size_t> sum_offset_;  // bytes, by parameter
   std::size_t sum_bytes_ = 0;

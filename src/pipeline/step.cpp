@@ -95,19 +95,16 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
                   "wait_gradient_taken(): no gradient was ever given for " + quoted(parameter) +
                       "; call gradient_ready() first");
     }
-    const bool in_place = resident_ && flow_.options.micro_batches == 0;
+    const bool in_place = flow_.read_in_place(parameter);
     if (in_place && parameter.has_gradient) {
+      const bool all = parameter.resident_segments == parameter.segments.count;
       throw Error(ErrorCode::protocol_error,
-                  "wait_gradient_taken(): " + quoted(parameter) +
-                      " is device-resident, so its gradient is read where it is by the update that "
+                  "wait_gradient_taken(): " + quoted(parameter) + " is " + (all ? "" : "in part ") +
+                      "device-resident, so its gradient is read where it is by the update that "
                       "step() starts; call step() first, or keep a buffer for each gradient");
     }
     if (in_place) weight_in_->wait_refreshed(lock, id.value, stream);
-    if (resident_) {
-      flow_.backend.wait_event(stream, parameter.reduced);
-    } else {
-      gradient_out_->wait_taken(lock, id.value, stream);
-    }
+    gradient_out_->wait_taken(lock, id.value, stream);
   });
 }
 
@@ -163,7 +160,7 @@ void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
     const Parameter& parameter = flow_.parameters[i];
     if (!parameter.has_gradient || parameter.micro_batches == flow_.options.micro_batches) continue;
-    if (resident_) {
+    if (flow_.has_resident_sum(parameter)) {
       gradient_out_->queue_norm_of_sum(i);
       continue;
     }
@@ -222,13 +219,11 @@ void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const optim::
   begin_update(groups, coeff);
   order_uploads_behind_readers();
   flow_.stats.steps_applied += 1;
-  if (resident_) {
-    auto* counts = static_cast<std::byte*>(device_scalars_) +
-                   flow_.parameters.size() * sizeof(device::GradientScalars);
-    resident_->update(counts);
-  } else {
-    open_gate();
+  if (flow_.resident_count > 0) {
+    resident_->update(static_cast<std::byte*>(device_scalars_) +
+                      flow_.parameters.size() * sizeof(device::GradientScalars));
   }
+  open_gate();
   if (config_.schedule != Schedule::exact) finish_in_step(lock);
 }
 
@@ -255,13 +250,16 @@ void Pipeline::begin_update(Parameter& parameter, std::uint32_t index, const opt
 }
 
 void Pipeline::order_uploads_behind_readers() {
-  readers_->order_behind(flow_.up);
+  if (flow_.resident_count < flow_.buckets.size()) readers_->order_behind(flow_.up);
+  if (flow_.resident_count > 0) readers_->order_behind(flow_.norm);
   readers_->forget();
   if (!config_.check_waits) return;
-  for (const Parameter& parameter : flow_.parameters) {
+  for (const plan::Segment& segment : flow_.layout.segments) {
+    const Parameter& parameter = flow_.parameters[segment.parameter];
     if (!parameter.in_update) continue;
-    flow_.backend.fill(flow_.up, {parameter.weight, optim::format_of(parameter.dtype)},
-                       parameter.elems, optim::nan_bits(parameter.dtype));
+    flow_.backend.fill(flow_.is_resident(segment) ? flow_.norm : flow_.up,
+                       {flow_.weight_address(segment), optim::format_of(parameter.dtype)},
+                       segment.elems, optim::nan_bits(parameter.dtype));
   }
 }
 
@@ -269,6 +267,7 @@ void Pipeline::order_uploads_behind_readers() {
 
 void Pipeline::open_gate() {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
+    if (flow_.buckets[i].resident) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
     const auto first = flow_.layout.segments.begin() + bucket.first_segment;
     const auto takes_part = [&](const plan::Segment& segment) {
@@ -302,7 +301,7 @@ void Pipeline::upload_serially(std::unique_lock<std::mutex>& lock) {
 
 void Pipeline::finish_in_step(std::unique_lock<std::mutex>& lock) {
   const AddedTime time(flow_, flow_.stats.finish_wait_us);
-  if (config_.schedule == Schedule::serial && !resident_) upload_serially(lock);
+  if (config_.schedule == Schedule::serial) upload_serially(lock);
   synchronize_uploads(lock);
   if (config_.schedule != Schedule::blocking) return;
   for (Parameter& parameter : flow_.parameters) parameter.refresh_unwaited = false;
@@ -312,6 +311,7 @@ void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
   flow_.wait_until(
       lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
       "the updates and uploads of the last step");
+  if (flow_.resident_count > 0) resident_->order_behind_updates(flow_.up);
   flow_.backend.record(uploads_passed_, flow_.up);
   flow_.synchronize(lock, uploads_passed_, "the uploads of refreshed weights");
 }

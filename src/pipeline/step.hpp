@@ -22,6 +22,7 @@
 #include "pipeline/update.hpp"
 #include "pipeline/weight_in.hpp"
 #include "pipeline/whole_state.hpp"
+#include "plan/placement.hpp"
 
 namespace outboard::pipeline {
 
@@ -74,11 +75,14 @@ class Pipeline final : private BounceListener, private UpdateListener {
   // build.cpp
   void create_tables(const topology::Machine& machine, const Model& model);
   void create_parameters(const Model& model);
+  [[nodiscard]] plan::PlacementWish placement_wish() const;
   void create_memory(const topology::Machine& machine);
+  void create_host_memory(const topology::Machine& machine);
   void create_streams_and_events();
   void create_stages();
   void load(std::span<const ParameterInput> parameters);
   [[nodiscard]] bool all_slots_direct() const;
+  [[nodiscard]] std::string describe_placement() const;
   void report_bindings();
   void report_staging();
   [[nodiscard]] std::int64_t busy_ns() const;
@@ -126,6 +130,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   Config config_;
   Flow flow_;
   memory::StagingPool staging_;
+  std::size_t slots_ = 0;  // buckets with room on the host
   memory::PinnedRegion host_scalars_;
   void* device_scalars_ = nullptr;  // GradientScalars, overflow counts, digest sum
   device::Event uploads_passed_;

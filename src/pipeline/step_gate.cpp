@@ -44,7 +44,7 @@ StepGate::~StepGate() {
 }
 
 StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResult& result) {
-  if (flow_.sums == nullptr) fetch_scalars(lock);
+  if (flow_.sums == nullptr || overflow_counts_) fetch_scalars(lock);
   const double divisor = scaler_.scale() * settings_.accumulation;
   const auto decision = optim::decide_step(totals(result), divisor, settings_.max_grad_norm);
   result.grad_norm = decision.grad_norm;
@@ -72,7 +72,9 @@ void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
 }
 
 device::GradientScalars StepGate::scalars_of(std::uint32_t parameter) const {
-  if (flow_.sums != nullptr) return flow_.sums->scalars(parameter);
+  if (flow_.sums != nullptr && flow_.parameters[parameter].resident_segments == 0) {
+    return flow_.sums->scalars(parameter);
+  }
   device::GradientScalars scalars;
   std::memcpy(&scalars, host_.data() + parameter * sizeof(scalars), sizeof(scalars));
   return scalars;

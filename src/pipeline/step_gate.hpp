@@ -43,7 +43,7 @@ class StepGate {
   };
   /// Waits for the scalars (the lock is released meanwhile) and fills in the result: norm, clip,
   /// loss scales, the non-finite element. Applies the outcome to the loss scale.
-  /// With Accumulate::host and host placement the scalars come from the sums, which are complete.
+  /// With Accumulate::host the scalars of a host parameter come from its sum, which is complete.
   Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
   /// What the log hears of this step: that a row of skipped steps begins, and why, or that one of
   /// several has ended, and with which loss scale. Empty: nothing.

@@ -48,16 +48,23 @@ void WeightIn::wait_refreshed(std::unique_lock<std::mutex>& lock, std::uint32_t 
   const Parameter& parameter = flow_.parameters[index];
   if (!parameter.ever_refreshed) return;
   const plan::SegmentRange range = parameter.segments;
-  // One stream, in order: where uploads are queued ahead the last bucket covers the others.
-  const std::uint32_t first =
-      flow_.options.uploads_ahead ? range.first + range.count - 1 : range.first;
-  for (std::uint32_t i = first; i < range.first + range.count; ++i) {
+  // Each on one stream, in order: the last bucket covers the others.
+  const BucketRun* last_ahead = nullptr;
+  const BucketRun* last_resident = nullptr;
+  for (std::uint32_t i = range.first; i < range.first + range.count; ++i) {
     const BucketRun& bucket = flow_.buckets[flow_.layout.segments[i].bucket];
-    const auto queued = [&] {
-      return flow_.options.uploads_ahead || !parameter.in_update || !bucket.updating;
-    };
-    if (!queued()) flow_.wait_until(lock, queued, "wait(): the upload of a refreshed weight");
-    flow_.backend.wait_event(stream, bucket.refreshed);
+    if (bucket.resident) {
+      last_resident = &bucket;
+    } else if (flow_.options.uploads_ahead) {
+      last_ahead = &bucket;
+    } else {
+      const auto queued = [&] { return !parameter.in_update || !bucket.updating; };
+      if (!queued()) flow_.wait_until(lock, queued, "wait(): the upload of a refreshed weight");
+      flow_.backend.wait_event(stream, bucket.refreshed);
+    }
+  }
+  for (const BucketRun* bucket : {last_resident, last_ahead}) {
+    if (bucket != nullptr) flow_.backend.wait_event(stream, bucket->refreshed);
   }
 }
 

@@ -25,11 +25,20 @@ using core::mix64;
 
 }  // namespace
 
-WholeState::WholeState(Flow& flow, Resident* resident, const Scalars& scalars)
+WholeState::WholeState(Flow& flow, Resident& resident, const Scalars& scalars)
     : flow_(flow), resident_(resident), scalars_(scalars), passed_(flow.backend.create_event()) {}
 
 WholeState::~WholeState() {
   flow_.backend.destroy_event(passed_);
+}
+
+/// The segments of the range that are resident, or those that are not.
+template <class Use>
+void WholeState::for_each_segment(plan::SegmentRange range, bool resident, Use use) const {
+  for (std::uint32_t i = 0; i < range.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[range.first + i];
+    if (flow_.is_resident(segment) == resident) use(segment);
+  }
 }
 
 void WholeState::load(std::unique_lock<std::mutex>& lock,
@@ -41,12 +50,8 @@ void WholeState::load(std::unique_lock<std::mutex>& lock,
     if (masters[i].empty()) from_device.push_back(i);
   }
   require_finite_weights(lock, "commit()", from_device);
-  if (resident_ != nullptr) {
-    std::vector<std::vector<std::byte>> weights;
-    with_borrowed_memory(lock, [&] { load_resident(lock, weights); });
-  } else {
-    load_host(lock);
-  }
+  if (flow_.resident_count < flow_.buckets.size()) load_host(lock);
+  if (flow_.resident_count > 0) load_resident(lock);
   masters_ = {};
 }
 
@@ -82,41 +87,44 @@ void WholeState::require_finite_weights(std::unique_lock<std::mutex>& lock, cons
 }
 
 void WholeState::load_host(std::unique_lock<std::mutex>& lock) {
+  const plan::SegmentRange all{0, static_cast<std::uint32_t>(flow_.layout.segments.size())};
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
     if (masters_[i].empty()) copy_weights_to_slots(flow_.parameters[i].segments);
   }
   synchronize(lock, flow_.down, "commit(): the initial weights");
-  run(lock, Job::load, {0, static_cast<std::uint32_t>(flow_.layout.segments.size())});
-  for (const plan::Segment& segment : flow_.layout.segments) {
-    if (masters_[segment.parameter].empty()) continue;
+  run(lock, Job::load, all);
+  for_each_segment(all, false, [&](const plan::Segment& segment) {
+    if (masters_[segment.parameter].empty()) return;
     flow_.backend.copy_to_device(flow_.weight_address(segment), flow_.slot_bytes(segment),
                                  flow_.up);
-  }
+  });
   synchronize(lock, flow_.up, "commit(): weights made from the masters");
 }
 
 void WholeState::copy_weights_to_slots(plan::SegmentRange range) {
-  for (std::uint32_t i = 0; i < range.count; ++i) {
-    const plan::Segment& segment = flow_.layout.segments[range.first + i];
+  for_each_segment(range, false, [&](const plan::Segment& segment) {
     flow_.backend.copy_to_host(flow_.slot_bytes(segment), flow_.weight_address(segment),
                                flow_.down);
-  }
+  });
 }
 
-void WholeState::load_resident(std::unique_lock<std::mutex>& lock,
-                               std::vector<std::vector<std::byte>>& weights) {
-  for (std::size_t i = 0; i < flow_.streams.streams() && resident_->stream_bytes() > 0; ++i) {
-    flow_.backend.fill_zero(flow_.up, resident_->stream(i), resident_->stream_bytes());
-  }
-  for (const plan::Segment& segment : flow_.layout.segments) load_resident(segment, weights);
-  synchronize(lock, flow_.up, "commit(): the initial state");
+void WholeState::load_resident(std::unique_lock<std::mutex>& lock) {
+  std::vector<std::vector<std::byte>> weights;
+  with_borrowed_memory(lock, [&] {
+    for (std::size_t i = 0; i < flow_.streams.streams(); ++i) {
+      flow_.backend.fill_zero(flow_.up, resident_.stream(i), resident_.stream_bytes());
+    }
+    for_each_segment({0, static_cast<std::uint32_t>(flow_.layout.segments.size())}, true,
+                     [&](const plan::Segment& segment) { load_resident(segment, weights); });
+    synchronize(lock, flow_.up, "commit(): the initial state");
+  });
 }
 
 /// `weights`: keeps what is copied to the device until the copies have passed.
 void WholeState::load_resident(const plan::Segment& segment,
                                std::vector<std::vector<std::byte>>& weights) {
   const Parameter& parameter = flow_.parameters[segment.parameter];
-  const auto state = resident_->address(segment);
+  const auto state = resident_.address(segment);
   const simd::Elements weight{flow_.weight_address(segment), optim::format_of(parameter.dtype)};
   if (const auto master = masters_[segment.parameter]; master.empty()) {
     flow_.backend.to_float(flow_.up, state.param, {weight.data, weight.format}, segment.elems);
@@ -143,16 +151,13 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
   flow_.backend.record(parameter.ready, stream);
   flow_.backend.wait_event(flow_.up, parameter.ready);
   require_finite_weights(lock, "weights_changed()", {&index, 1});
-  if (resident_ != nullptr) {
-    for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
-      const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
-      flow_.backend.to_float(flow_.up, resident_->address(segment).param,
-                             {flow_.weight_address(segment), optim::format_of(parameter.dtype)},
-                             segment.elems);
-    }
-    synchronize(lock, flow_.up, "weights_changed()");
-    return;
-  }
+  for_each_segment(parameter.segments, true, [&](const plan::Segment& segment) {
+    flow_.backend.to_float(flow_.up, resident_.address(segment).param,
+                           {flow_.weight_address(segment), optim::format_of(parameter.dtype)},
+                           segment.elems);
+  });
+  if (parameter.resident_segments > 0) synchronize(lock, flow_.up, "weights_changed()");
+  if (parameter.resident_segments == parameter.segments.count) return;
   flow_.backend.wait_event(flow_.down, parameter.ready);
   copy_weights_to_slots(parameter.segments);
   synchronize(lock, flow_.down, "weights_changed()");
@@ -165,24 +170,29 @@ std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss
   for (std::uint64_t i = 0; i < flow_.parameters.size(); ++i) {
     sum += mix64(mix64(i + 1) + flow_.parameters[i].step_count);
   }
-  if (resident_ != nullptr) return sum + digest_resident(lock);
+  sum += digest_host(lock);
+  return flow_.resident_count > 0 ? sum + digest_resident(lock) : sum;
+}
+
+std::uint64_t WholeState::digest_host(std::unique_lock<std::mutex>& lock) {
   sum_.store(0);
   run(lock, Job::digest, {0, static_cast<std::uint32_t>(flow_.layout.segments.size())});
-  return sum + sum_.load();
+  return sum_.load();
 }
 
 std::uint64_t WholeState::digest_resident(std::unique_lock<std::mutex>& lock) {
   flow_.backend.fill_zero(flow_.up, scalars_.device_sum, sizeof(std::uint64_t));
-  for (const plan::Segment& segment : flow_.layout.segments) {
-    const auto state = resident_->address(segment);
-    flow_.backend.digest(flow_.up, {.param = state.param,
-                                    .state = {state.state[0], state.state[1]},
-                                    .ema = state.ema,
-                                    .elems = segment.elems,
-                                    .parameter = segment.parameter,
-                                    .first_element = segment.first_element,
-                                    .sum = scalars_.device_sum});
-  }
+  for_each_segment({0, static_cast<std::uint32_t>(flow_.layout.segments.size())}, true,
+                   [&](const plan::Segment& segment) {
+                     const auto state = resident_.address(segment);
+                     flow_.backend.digest(flow_.up, {.param = state.param,
+                                                     .state = {state.state[0], state.state[1]},
+                                                     .ema = state.ema,
+                                                     .elems = segment.elems,
+                                                     .parameter = segment.parameter,
+                                                     .first_element = segment.first_element,
+                                                     .sum = scalars_.device_sum});
+                   });
   flow_.backend.copy_to_host(scalars_.host_sum, scalars_.device_sum, flow_.up);
   synchronize(lock, flow_.up, "state_digest()");
   std::uint64_t sum = 0;
@@ -192,9 +202,13 @@ std::uint64_t WholeState::digest_resident(std::unique_lock<std::mutex>& lock) {
 
 void WholeState::read(std::unique_lock<std::mutex>& lock, std::uint32_t index,
                       std::span<const StateRead> reads) {
-  if (resident_ == nullptr) return read_host(index, reads);
+  const Parameter& parameter = flow_.parameters[index];
+  for_each_segment(parameter.segments, false,
+                   [&](const plan::Segment& segment) { read_host(segment, reads); });
+  if (parameter.resident_segments == 0) return;
   with_borrowed_memory(lock, [&] {
-    queue_reads(index, reads);
+    for_each_segment(parameter.segments, true,
+                     [&](const plan::Segment& segment) { queue_reads(segment, reads); });
     synchronize(lock, flow_.up, "read_state()");
   });
 }
@@ -205,29 +219,21 @@ std::size_t WholeState::stream_of(std::uint32_t parameter, const StateRead& read
   return own ? read.stream : flow_.streams.ema_stream();
 }
 
-void WholeState::read_host(std::uint32_t index, std::span<const StateRead> reads) {
-  const plan::SegmentRange range = flow_.parameters[index].segments;
-  for (std::uint32_t i = 0; i < range.count; ++i) {
-    const plan::Segment& segment = flow_.layout.segments[range.first + i];
-    const auto state = flow_.lease(segment.bucket);
-    for (const StateRead& read : reads) {
-      const auto source = state.stream<float>(stream_of(index, read));
-      std::ranges::copy(source.subspan(segment.offset, segment.elems),
-                        read.out.subspan(segment.first_element, segment.elems).begin());
-    }
+void WholeState::read_host(const plan::Segment& segment, std::span<const StateRead> reads) {
+  const auto state = flow_.lease(segment.bucket);
+  for (const StateRead& read : reads) {
+    const auto source = state.stream<float>(stream_of(segment.parameter, read));
+    std::ranges::copy(source.subspan(segment.offset, segment.elems),
+                      read.out.subspan(segment.first_element, segment.elems).begin());
   }
 }
 
-void WholeState::queue_reads(std::uint32_t index, std::span<const StateRead> reads) {
-  const plan::SegmentRange range = flow_.parameters[index].segments;
-  for (std::uint32_t i = 0; i < range.count; ++i) {
-    const plan::Segment& segment = flow_.layout.segments[range.first + i];
-    for (const StateRead& read : reads) {
-      const auto target = read.out.subspan(segment.first_element, segment.elems);
-      flow_.backend.copy_to_host(std::as_writable_bytes(target),
-                                 resident_->stream_address(segment, stream_of(index, read)),
-                                 flow_.up);
-    }
+void WholeState::queue_reads(const plan::Segment& segment, std::span<const StateRead> reads) {
+  for (const StateRead& read : reads) {
+    const auto target = read.out.subspan(segment.first_element, segment.elems);
+    flow_.backend.copy_to_host(
+        std::as_writable_bytes(target),
+        resident_.stream_address(segment, stream_of(segment.parameter, read)), flow_.up);
   }
 }
 

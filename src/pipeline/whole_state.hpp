@@ -33,8 +33,7 @@ class WholeState {
     void* device_sum = nullptr;
     std::span<std::byte> host_sum;
   };
-  /// `resident`: null for host placement.
-  WholeState(Flow& flow, Resident* resident, const Scalars& scalars);
+  WholeState(Flow& flow, Resident& resident, const Scalars& scalars);
   ~WholeState();
   WholeState(const WholeState&) = delete;
   WholeState& operator=(const WholeState&) = delete;
@@ -62,12 +61,11 @@ class WholeState {
   void require_finite_masters() const;
   void copy_weights_to_slots(plan::SegmentRange range);
   void load_host(std::unique_lock<std::mutex>& lock);
-  void load_resident(std::unique_lock<std::mutex>& lock,
-                     std::vector<std::vector<std::byte>>& weights);
+  void load_resident(std::unique_lock<std::mutex>& lock);
   void load_resident(const plan::Segment& segment, std::vector<std::vector<std::byte>>& weights);
   [[nodiscard]] std::size_t stream_of(std::uint32_t parameter, const StateRead& read) const;
-  void read_host(std::uint32_t parameter, std::span<const StateRead> reads);
-  void queue_reads(std::uint32_t parameter, std::span<const StateRead> reads);
+  void read_host(const plan::Segment& segment, std::span<const StateRead> reads);
+  void queue_reads(const plan::Segment& segment, std::span<const StateRead> reads);
   /// Runs `work`, which queues copies on the up stream that use memory of its caller. If it fails,
   /// waits until nothing uses that memory.
   template <class Work>
@@ -76,7 +74,10 @@ class WholeState {
   void load_cut(const Cut& cut) noexcept;
   void reread_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   void digest_part(std::uint32_t bucket, std::uint32_t part) noexcept;
+  std::uint64_t digest_host(std::unique_lock<std::mutex>& lock);
   std::uint64_t digest_resident(std::unique_lock<std::mutex>& lock);
+  template <class Use>
+  void for_each_segment(plan::SegmentRange range, bool resident, Use use) const;
   template <class Use>
   void for_each_cut(std::uint32_t bucket, std::uint32_t part, Use use) noexcept;
   // Without the lock, on an executor thread:
@@ -84,7 +85,7 @@ class WholeState {
   static void done(void* self, std::uint64_t argument) noexcept;
 
   Flow& flow_;
-  Resident* resident_;
+  Resident& resident_;
   Scalars scalars_;
   device::Event passed_;
   Job job_ = Job::load;

@@ -35,13 +35,15 @@ struct StepTimes {
   std::vector<ComputePiece> backward;  ///< a parameter's gradient is complete with its last piece
 };
 
+/// FP32 master and two moments: AdamW and Adam.
+inline constexpr std::uint64_t kStateBytesPerElem = 12;
+
 /// Room on the device for optimizer state and its buffers.
 struct DeviceMemory {
   std::uint64_t budget_bytes = 0;
+  std::uint64_t state_bytes_per_elem = kStateBytesPerElem;  ///< what one resident element takes
 };
 
-/// FP32 master and two moments: AdamW and Adam.
-inline constexpr std::uint64_t kStateBytesPerElem = 12;
 /// Buckets whose state is on the device at one time, of those that are streamed through it.
 inline constexpr std::uint32_t kStreamBuffers = 2;
 /// What the gate copies to the host for one parameter.

@@ -18,6 +18,8 @@ class Cutter {
   void add(std::uint32_t parameter, const ParameterShape& shape) {
     const auto first = static_cast<std::uint32_t>(layout_.segments.size());
     if (open_ && shape.elems > 0 && layout_.buckets.back().dtype != shape.dtype) open_ = false;
+    if (shape.whole && piece_elems(shape.elems, shape.dtype) < shape.elems) open_ = false;
+    const std::size_t first_bucket = layout_.buckets.size() - (open_ ? 1 : 0);
     for (std::uint64_t done = 0; done < shape.elems;) {
       const std::uint64_t piece = piece_elems(shape.elems - done, shape.dtype);
       if (piece == 0) {
@@ -27,6 +29,9 @@ class Cutter {
       if (!open_) open(shape.dtype);
       append(parameter, done, piece);
       done += piece;
+    }
+    for (std::size_t b = first_bucket; shape.whole && b < layout_.buckets.size(); ++b) {
+      layout_.buckets[b].unit = layout_.buckets[first_bucket].unit;
     }
     const auto end = static_cast<std::uint32_t>(layout_.segments.size());
     layout_.parameters.push_back({first, end - first});
@@ -47,6 +52,7 @@ class Cutter {
   void open(DType dtype) {
     Bucket& bucket = layout_.buckets.emplace_back();
     bucket.first_segment = static_cast<std::uint32_t>(layout_.segments.size());
+    bucket.unit = static_cast<std::uint32_t>(layout_.buckets.size() - 1);
     bucket.dtype = dtype;
     open_ = true;
   }
@@ -65,21 +71,27 @@ class Cutter {
   bool open_ = false;
 };
 
-void assign_nodes(ModelLayout& layout, std::span<const double> weights) {
+}  // namespace
+
+void assign_nodes(ModelLayout& layout, std::span<const double> weights,
+                  const std::vector<bool>& on_host) {
   std::vector<std::uint64_t> sizes;
   sizes.reserve(layout.buckets.size());
-  for (const Bucket& bucket : layout.buckets) sizes.push_back(bucket.padded_elems);
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    if (on_host[i]) sizes.push_back(layout.buckets[i].padded_elems);
+  }
   const std::vector<std::uint32_t> nodes = interleave(sizes, weights);
   layout.node_elems.assign(weights.size(), 0);
-  for (std::size_t i = 0; i < nodes.size(); ++i) {
-    std::uint64_t& node_elems = layout.node_elems[nodes[i]];
-    layout.buckets[i].node = nodes[i];
-    layout.buckets[i].node_offset = node_elems;
-    node_elems += sizes[i];
+  auto next = nodes.begin();
+  for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
+    Bucket& bucket = layout.buckets[i];
+    bucket.node = on_host[i] ? *next++ : 0;
+    bucket.node_offset = 0;
+    if (!on_host[i]) continue;
+    bucket.node_offset = layout.node_elems[bucket.node];
+    layout.node_elems[bucket.node] += bucket.padded_elems;
   }
 }
-
-}  // namespace
 
 ModelLayout make_layout(std::span<const ParameterShape> parameters, std::uint64_t bucket_bytes,
                         std::span<const double> node_weights) {
@@ -88,7 +100,7 @@ ModelLayout make_layout(std::span<const ParameterShape> parameters, std::uint64_
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     cutter.add(static_cast<std::uint32_t>(i), parameters[i]);
   }
-  assign_nodes(layout, node_weights);
+  assign_nodes(layout, node_weights, std::vector<bool>(layout.buckets.size(), true));
   return layout;
 }
 

@@ -21,6 +21,8 @@ inline constexpr std::uint64_t kSegmentAlignElems = 32;
 struct ParameterShape {
   std::uint64_t elems = 0;
   DType dtype = DType::f16;
+  /// Something is added up over all of it where its state lives: its buckets have one home.
+  bool whole = false;
 };
 
 /// A run of one parameter's elements inside one bucket.
@@ -40,6 +42,7 @@ struct Bucket {
   std::uint64_t padded_elems = 0;  ///< what its slot and state take
   std::uint32_t node = 0;
   std::uint64_t node_offset = 0;  ///< padded elements of this node's earlier buckets
+  std::uint32_t unit = 0;         ///< its first bucket: those of one unit have one home
   DType dtype = DType::f16;
 
   /// Of its gradients, and of its weights: the size of its slot.
@@ -62,11 +65,16 @@ struct ModelLayout {
 
 /// Small parameters of one dtype in a row share a bucket of at most `bucket_bytes` of gradients,
 /// large ones are split at multiples of kBorderElems; a bucket has room for one such block at
-/// least. Nodes are interleaved by weight: for every prefix of the buckets each node's elements are
-/// within the largest bucket's of its share of the weights (both padded).
+/// least. One that is `whole` begins a new bucket if it does not fit into the open one. Nodes are
+/// interleaved by weight: for every prefix of the buckets each node's elements are within the
+/// largest bucket's of its share of the weights (both padded).
 /// @throws Error{invalid_argument} for no node, or a weight that is not positive and finite.
 [[nodiscard]] ModelLayout make_layout(std::span<const ParameterShape> parameters,
                                       std::uint64_t bucket_bytes,
                                       std::span<const double> node_weights);
+
+/// Deals the buckets out to the nodes again, those alone that have room on the host.
+void assign_nodes(ModelLayout& layout, std::span<const double> node_weights,
+                  const std::vector<bool>& on_host);
 
 }  // namespace outboard::plan

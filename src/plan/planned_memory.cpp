@@ -8,6 +8,7 @@
 #include "outboard/error.hpp"
 #include "outboard/planning.hpp"
 #include "plan/cost_model.hpp"
+#include "plan/placement.hpp"
 #include "plan/planned_shapes.hpp"
 
 namespace outboard {
@@ -19,18 +20,22 @@ constexpr std::array<const char*, 3> kState = {"master weight", "exp_avg", "exp_
 
 class Ledger {
  public:
-  Ledger(const plan::ModelLayout& layout, std::span<const PlannedParameter> parameters,
+  Ledger(const plan::PlacedModel& placed, std::span<const PlannedParameter> parameters,
          const Config& config)
-      : layout_(layout), parameters_(parameters), config_(config) {
+      : layout_(placed.layout),
+        resident_(placed.resident),
+        parameters_(parameters),
+        config_(config) {
     for (const PlannedParameter& p : parameters) ledger_.trainable_elems += p.elems;
   }
 
   MemoryLedger make() {
-    const bool resident = config_.placement == Placement::device_resident;
     const bool sums = config_.accumulate == Accumulate::host;
-    resident ? add_device_state() : add_host_state();
-    if (sums) resident ? add_device_sums() : add_host_sums();
-    if (!resident) add_staging(sums);
+    add_host_state();
+    add_device_state();
+    if (sums) add_host_sums();
+    if (sums) add_device_sums();
+    add_staging(sums);
     add_scalars();
     return std::move(ledger_);
   }
@@ -57,7 +62,9 @@ class Ledger {
   }
   void add_device_state() {
     std::uint64_t elems = 0;
-    for (const std::uint64_t node : layout_.node_elems) elems += node;
+    for (std::size_t b = 0; b < resident_.size(); ++b) {
+      if (resident_[b]) elems += layout_.buckets[b].padded_elems;
+    }
     for (const char* purpose : kState) device(purpose, elems * sizeof(float));
   }
   void add_host_sums() {
@@ -67,32 +74,37 @@ class Ledger {
   }
   void add_device_sums() {
     std::uint64_t bytes = 0;
-    for (const PlannedParameter& parameter : parameters_) {
-      bytes += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
+    for (std::size_t i = 0; i < parameters_.size(); ++i) {
+      const plan::SegmentRange range = layout_.parameters[i];
+      // All of its buckets have one home.
+      if (range.count == 0 || !resident_[layout_.segments[range.first].bucket]) continue;
+      bytes += core::round_up(parameters_[i].elems * sizeof(float), kDeviceAlign);
     }
     device("gradient accumulator", bytes);
   }
 
-  [[nodiscard]] std::uint64_t largest_slot_bytes() const {
-    std::uint64_t largest = 0;
-    for (const plan::Bucket& bucket : layout_.buckets) {
-      largest = std::max<std::uint64_t>(largest, bucket.slot_bytes());
+  /// The buckets that have a slot, in order.
+  [[nodiscard]] std::vector<plan::Bucket> host_buckets() const {
+    std::vector<plan::Bucket> buckets;
+    for (std::size_t b = 0; b < resident_.size(); ++b) {
+      if (!resident_[b]) buckets.push_back(layout_.buckets[b]);
     }
-    return largest;
+    return buckets;
   }
-  /// Slots of buckets [first, last) on each node.
-  void add_slots(std::size_t first, std::size_t last, MemoryPlace place) {
+  void add_slots(std::span<const plan::Bucket> buckets, MemoryPlace place) {
     std::vector<std::uint64_t> bytes(layout_.node_elems.size(), 0);
-    for (std::size_t b = first; b < last; ++b) {
-      const plan::Bucket& bucket = layout_.buckets[b];
-      bytes[bucket.node] += bucket.slot_bytes();
-    }
+    for (const plan::Bucket& bucket : buckets) bytes[bucket.node] += bucket.slot_bytes();
     for (std::uint32_t node = 0; node < bytes.size(); ++node) {
       host("gradient and weight staging", place, node, bytes[node]);
     }
   }
   void add_staging(bool sums) {
-    const std::size_t buckets = layout_.buckets.size();
+    const std::vector<plan::Bucket> with_slot = host_buckets();
+    const std::size_t buckets = with_slot.size();
+    std::uint64_t largest = 0;
+    for (const plan::Bucket& bucket : with_slot) {
+      largest = std::max<std::uint64_t>(largest, bucket.slot_bytes());
+    }
     const std::size_t limit = config_.pinned_slots ? *config_.pinned_slots : buckets;
     std::size_t ring = sums ? std::min({core::kGradientRingSlots, limit, buckets}) : 0;
     std::size_t direct = buckets;
@@ -100,9 +112,9 @@ class Ledger {
       if (ring == 0) ring = std::min({core::kRingSlots, limit, buckets});
       direct = limit - std::min(limit, ring);
     }
-    add_slots(0, direct, MemoryPlace::host_pinned);
-    add_slots(direct, buckets, MemoryPlace::host_pageable);
-    host("bounce ring", MemoryPlace::host_pinned, 0, ring * largest_slot_bytes());
+    add_slots(std::span(with_slot).first(direct), MemoryPlace::host_pinned);
+    add_slots(std::span(with_slot).subspan(direct), MemoryPlace::host_pageable);
+    host("bounce ring", MemoryPlace::host_pinned, 0, ring * largest);
   }
   /// The gate's, a count of overflowed weights for each parameter, and the digest's sum.
   void add_scalars() {
@@ -113,6 +125,7 @@ class Ledger {
   }
 
   const plan::ModelLayout& layout_;
+  const std::vector<bool>& resident_;
   std::span<const PlannedParameter> parameters_;
   const Config& config_;
   MemoryLedger ledger_;
@@ -127,9 +140,13 @@ MemoryLedger plan_memory(std::span<const PlannedParameter> parameters, std::uint
     throw Error(ErrorCode::invalid_argument, "plan_memory(): 0 NUMA nodes; at least 1");
   }
   const std::vector<double> weights(nodes, 1.0);
-  const plan::ModelLayout layout =
-      plan::make_layout(plan::shapes_of(parameters), config.bucket_bytes, weights);
-  return Ledger(layout, parameters, config).make();
+  const bool sums = config.accumulate == Accumulate::host;
+  const plan::DeviceMemory memory{config.device_budget_bytes,
+                                  plan::kStateBytesPerElem + (sums ? sizeof(float) : 0)};
+  const plan::PlacedModel placed =
+      plan::place_model(plan::shapes_of(parameters, sums), config.bucket_bytes, weights,
+                        {config.placement, config.device_fraction, memory});
+  return Ledger(placed, parameters, config).make();
 }
 
 }  // namespace outboard

@@ -10,12 +10,13 @@
 
 namespace outboard::plan {
 
+/// `whole`: of every parameter, as with Accumulate::host.
 [[nodiscard]] inline std::vector<ParameterShape> shapes_of(
-    std::span<const PlannedParameter> parameters) {
+    std::span<const PlannedParameter> parameters, bool whole) {
   std::vector<ParameterShape> shapes;
   shapes.reserve(parameters.size());
   for (const PlannedParameter& parameter : parameters) {
-    shapes.push_back({parameter.elems, parameter.dtype});
+    shapes.push_back({parameter.elems, parameter.dtype, whole});
   }
   return shapes;
 }

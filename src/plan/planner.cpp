@@ -44,18 +44,38 @@ std::uint64_t total_elems(const StepModel& model) {
   return sum;
 }
 
-/// Resident from the first one needed on: these leave the wait that nothing hides. Then one bucket
+/// Consecutive buckets of one home: [first, end).
+struct Unit {
+  std::size_t first = 0, end = 0;
+  std::uint64_t padded_elems = 0;
+};
+
+std::vector<Unit> units_of(const StepModel& model) {
+  std::vector<Unit> units;
+  for (std::size_t b = 0; b < model.buckets.size(); ++b) {
+    if (b == 0 || model.buckets[b].unit != model.buckets[b - 1].unit) units.push_back({b, b, 0});
+    units.back().end = b + 1;
+    units.back().padded_elems += model.buckets[b].padded_elems;
+  }
+  return units;
+}
+
+void settle(const Unit& unit, Home home, std::vector<BucketPlace>& places) {
+  for (std::size_t b = unit.first; b < unit.end; ++b) places[b].home = home;
+}
+
+/// Resident from the first one needed on: these leave the wait that nothing hides. Then one unit
 /// more or one less, whatever comes nearer.
 std::vector<BucketPlace> places_of_fraction(const StepModel& model, double fraction) {
   std::vector<BucketPlace> places(model.buckets.size());
   const double wanted = fraction * static_cast<double>(total_elems(model));
   double have = 0.0;
-  for (std::size_t b = 0; b < places.size(); ++b) {
-    const auto elems = static_cast<double>(model.buckets[b].padded_elems);
+  for (const Unit& unit : units_of(model)) {
+    const auto elems = static_cast<double>(unit.padded_elems);
     // Later and smaller ones may still fit.
     if (std::abs(have + elems - wanted) >= std::abs(have - wanted)) continue;
     have += elems;
-    places[b].home = Home::device_resident;
+    settle(unit, Home::device_resident, places);
   }
   return places;
 }
@@ -63,21 +83,24 @@ std::vector<BucketPlace> places_of_fraction(const StepModel& model, double fract
 void require_fraction(const StepModel& model, const std::vector<BucketPlace>& places,
                       double fraction) {
   double resident = 0.0;
-  std::uint64_t largest = 0;
-  for (std::size_t b = 0; b < places.size(); ++b) {
-    largest = std::max(largest, model.buckets[b].padded_elems);
-    if (places[b].home == Home::device_resident) {
-      resident += static_cast<double>(model.buckets[b].padded_elems);
+  Unit largest;
+  for (const Unit& unit : units_of(model)) {
+    if (unit.padded_elems > largest.padded_elems) largest = unit;
+    if (places[unit.first].home == Home::device_resident) {
+      resident += static_cast<double>(unit.padded_elems);
     }
   }
-  const auto total = static_cast<double>(std::max<std::uint64_t>(total_elems(model), 1));
-  if (std::abs(resident / total - fraction) <= kFractionTolerance) return;
+  const auto total = static_cast<double>(total_elems(model));
+  if (total == 0.0 || std::abs(resident / total - fraction) <= kFractionTolerance) return;
+  const bool one_bucket = largest.end - largest.first == 1;
   throw Error(ErrorCode::invalid_config,
               "a device fraction of " + std::to_string(fraction) +
                   " is not within 2 % of any choice of whole buckets: the nearest is " +
-                  std::to_string(resident / total) + ", the largest bucket has " +
-                  std::to_string(static_cast<double>(largest) / total) +
-                  " of the state; use a smaller Config::bucket_bytes");
+                  std::to_string(resident / total) + ", the largest " +
+                  (one_bucket ? "bucket" : "parameter that moves as a whole") + " has " +
+                  std::to_string(static_cast<double>(largest.padded_elems) / total) +
+                  " of the state; use " +
+                  (one_bucket ? "a smaller Config::bucket_bytes" : "another fraction"));
 }
 
 void require_budget(std::uint64_t needed, const DeviceMemory& memory, double fraction) {
@@ -157,11 +180,31 @@ class Choice {
 std::vector<BucketPlace> topped_up(const StepModel& model, std::vector<BucketPlace> places,
                                    std::uint64_t budget_bytes) {
   std::uint64_t used = device_state_bytes(model, places);
-  for (std::size_t b = 0; b < places.size(); ++b) {
-    const std::uint64_t bytes = model.buckets[b].padded_elems * kStateBytesPerElem;
-    if (places[b].home != Home::host || used + bytes > budget_bytes) continue;
-    places[b].home = Home::device_resident;
+  for (const Unit& unit : units_of(model)) {
+    const std::uint64_t bytes = unit.padded_elems * model.state_bytes_per_elem;
+    if (places[unit.first].home != Home::host || used + bytes > budget_bytes) continue;
+    settle(unit, Home::device_resident, places);
     used += bytes;
+  }
+  return places;
+}
+
+/// The search knows no units: one that it has divided goes to the device if it fits, else to the
+/// host.
+std::vector<BucketPlace> with_whole_units(const StepModel& model, std::vector<BucketPlace> places,
+                                          std::uint64_t budget_bytes) {
+  std::vector<Unit> divided;
+  for (const Unit& unit : units_of(model)) {
+    const auto first = places.begin() + static_cast<std::ptrdiff_t>(unit.first);
+    const auto end = places.begin() + static_cast<std::ptrdiff_t>(unit.end);
+    const auto differs = [&](const BucketPlace& place) { return place.home != first->home; };
+    if (std::none_of(first, end, differs)) continue;
+    divided.push_back(unit);
+    settle(unit, Home::host, places);
+  }
+  for (const Unit& unit : divided) {
+    settle(unit, Home::device_resident, places);
+    if (device_state_bytes(model, places) > budget_bytes) settle(unit, Home::host, places);
   }
   return places;
 }
@@ -177,6 +220,7 @@ std::uint64_t choose_automatically(const StepModel& model, const Rates& rates,
   std::vector<BucketPlace> places;
   places.reserve(group_of.size());
   for (const std::uint32_t group : group_of) places.push_back(found[group]);
+  places = with_whole_units(model, std::move(places), memory.budget_bytes);
   choice.offer(places);
   choice.offer(topped_up(model, places, memory.budget_bytes));
   return search.events();
@@ -222,13 +266,14 @@ std::uint64_t device_state_bytes(const StepModel& model, std::span<const BucketP
       largest_streamed = std::max(largest_streamed, bucket.largest_padded_elems);
     }
   }
-  return (elems + kStreamBuffers * largest_streamed) * kStateBytesPerElem;
+  return (elems + kStreamBuffers * largest_streamed) * model.state_bytes_per_elem;
 }
 
 Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
           const DeviceMemory& memory, const Policy& policy) {
   require_sane(rates, policy);
-  const StepModel model = make_step_model(layout, times);
+  StepModel model = make_step_model(layout, times);
+  model.state_bytes_per_elem = memory.state_bytes_per_elem;
   Choice choice(model, rates, policy.schedule);
   choice.offer(std::vector<BucketPlace>(model.buckets.size()));
   const double host_only_us = choice.step_us();

@@ -104,7 +104,8 @@ PlannedStep plan_step(const PlannedModel& model, const PlanningMachine& machine,
   const plan::StepTimes times{pieces_of(model.forward), pieces_of(model.backward)};
   const std::vector<double> weights(rates.node_elems_per_s.size(), 1.0);
   const plan::ModelLayout layout =
-      plan::make_layout(plan::shapes_of(model.parameters), config.bucket_bytes, weights);
+      plan::make_layout(plan::shapes_of(model.parameters, config.accumulate == Accumulate::host),
+                        config.bucket_bytes, weights);
   const plan::Policy policy = policy_of(placement, config);
   const plan::Plan found =
       plan::plan(layout, rates, times, {placement.device_budget_bytes}, policy);

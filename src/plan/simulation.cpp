@@ -234,7 +234,7 @@ void Simulation::start_up() {
     const std::uint32_t bucket = streamed_[next_state_++ % streamed_.size()];
     free_buffers_ -= 1;
     start(kUp, copy_op(OpKind::state_in, bucket, 1,
-                       model_.buckets[bucket].padded_elems * kStateBytesPerElem));
+                       model_.buckets[bucket].padded_elems * model_.state_bytes_per_elem));
   }
 }
 
@@ -356,7 +356,7 @@ void Simulation::finish_update(std::uint32_t bucket) {
   run.state_here = false;
   run.state_leaving = true;
   down_queue_.push(copy_op(OpKind::state_out, bucket, 1,
-                           model_.buckets[bucket].padded_elems * kStateBytesPerElem));
+                           model_.buckets[bucket].padded_elems * model_.state_bytes_per_elem));
 }
 
 void Simulation::refresh(std::uint32_t bucket) {

@@ -26,7 +26,8 @@ void require_sane(const ComputePiece& piece, std::size_t count, const char* wher
 void add_buckets(const ModelLayout& layout, StepModel& model) {
   for (const Bucket& bucket : layout.buckets) {
     model.buckets.push_back({bucket.elems, bucket.elems * dtype_bytes(bucket.dtype),
-                             bucket.padded_elems, bucket.padded_elems, bucket.segments, 0});
+                             bucket.padded_elems, bucket.padded_elems, bucket.segments, 0,
+                             bucket.unit});
   }
 }
 
@@ -173,6 +174,7 @@ StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_o
   out.forward_us = model.forward_us;
   out.backward_us = model.backward_us;
   out.gate_bytes = model.gate_bytes;
+  out.state_bytes_per_elem = model.state_bytes_per_elem;
   for (std::size_t b = 0; b < model.buckets.size(); ++b) {
     if (group_of[b] >= out.buckets.size()) out.buckets.resize(group_of[b] + 1);
     StepModel::Bucket& group = out.buckets[group_of[b]];

@@ -19,6 +19,7 @@ struct StepModel {
     std::uint64_t largest_padded_elems = 0;  ///< of one of the buckets in it, if it is a group
     std::uint32_t copies = 0;                ///< copies that one way across the link takes
     std::uint32_t gradients = 0;             ///< entries of `gradients` with this bucket
+    std::uint32_t unit = 0;                  ///< buckets of one unit have one home
   };
   /// What one piece of backward completes of one bucket.
   struct Gradient {
@@ -47,6 +48,7 @@ struct StepModel {
   double forward_us = 0.0;
   double backward_us = 0.0;
   std::uint64_t gate_bytes = 0;  ///< what the gate copies to the host
+  std::uint64_t state_bytes_per_elem = kStateBytesPerElem;
 };
 
 /// Each parameter must have its gradient completed by `times.backward`. A bucket that no piece of

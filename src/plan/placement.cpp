@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/placement.hpp"
+
+#include <string>
+
+#include "outboard/error.hpp"
+#include "plan/planner.hpp"
+
+namespace outboard::plan {
+namespace {
+
+/// A fraction is met whatever the speeds and the trainer's times.
+std::vector<bool> resident_for_fraction(const ModelLayout& layout, const PlacementWish& wish) {
+  StepTimes times;
+  for (std::uint32_t p = 0; p < layout.parameters.size(); ++p) times.backward.push_back({0.0, p});
+  const Policy policy{.kind = PolicyKind::fraction, .device_fraction = wish.device_fraction};
+  const Plan found = plan(layout, {.node_elems_per_s = {0.0}}, times, wish.memory, policy);
+  std::vector<bool> resident;
+  resident.reserve(found.buckets.size());
+  for (const BucketPlace& place : found.buckets) {
+    resident.push_back(place.home == Home::device_resident);
+  }
+  return resident;
+}
+
+void require_room_for_all(const ModelLayout& layout, const DeviceMemory& memory) {
+  std::uint64_t elems = 0;
+  for (const Bucket& bucket : layout.buckets) elems += bucket.padded_elems;
+  const std::uint64_t needed = elems * memory.state_bytes_per_elem;
+  if (needed <= memory.budget_bytes) return;
+  throw Error(ErrorCode::out_of_memory,
+              "device-resident optimizer state needs " + std::to_string(needed) +
+                  " bytes of device memory and Config::device_budget_bytes is " +
+                  std::to_string(memory.budget_bytes) + ": " +
+                  std::to_string(needed - memory.budget_bytes) +
+                  " bytes short; use Placement::fraction or Placement::host, or raise the budget");
+}
+
+}  // namespace
+
+std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWish& wish) {
+  switch (wish.placement) {
+    case Placement::fraction:
+      return resident_for_fraction(layout, wish);
+    case Placement::device_resident:
+      require_room_for_all(layout, wish.memory);
+      return std::vector<bool>(layout.buckets.size(), true);
+    case Placement::host:
+      break;
+  }
+  return std::vector<bool>(layout.buckets.size(), false);
+}
+
+PlacedModel place_model(std::span<const ParameterShape> parameters, std::uint64_t bucket_bytes,
+                        std::span<const double> node_weights, const PlacementWish& wish) {
+  PlacedModel placed;
+  placed.layout = make_layout(parameters, bucket_bytes, node_weights);
+  placed.resident = resident_buckets(placed.layout, wish);
+  std::vector<bool> on_host = placed.resident;
+  on_host.flip();
+  assign_nodes(placed.layout, node_weights, on_host);
+  return placed;
+}
+
+}  // namespace outboard::plan

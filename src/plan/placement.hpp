@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The layout that commit() makes, and which of its buckets start with their state on the device.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "outboard/config.hpp"
+#include "plan/cost_model.hpp"
+#include "plan/model_layout.hpp"
+
+namespace outboard::plan {
+
+struct PlacedModel {
+  ModelLayout layout;  ///< its nodes hold the buckets whose state is on the host
+  std::vector<bool> resident;
+};
+
+/// A placement as numbers.
+struct PlacementWish {
+  Placement placement = Placement::host;
+  double device_fraction = 0.0;  ///< Placement::fraction
+  DeviceMemory memory;
+};
+
+/// Which buckets the wish makes resident. @throws as plan() for a fraction, and
+/// Error{out_of_memory} if all of the state is to be resident and does not fit the budget.
+[[nodiscard]] std::vector<bool> resident_buckets(const ModelLayout& layout,
+                                                 const PlacementWish& wish);
+
+/// @throws as make_layout() and resident_buckets().
+[[nodiscard]] PlacedModel place_model(std::span<const ParameterShape> parameters,
+                                      std::uint64_t bucket_bytes,
+                                      std::span<const double> node_weights,
+                                      const PlacementWish& wish);
+
+}  // namespace outboard::plan
