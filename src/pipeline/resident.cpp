@@ -78,28 +78,29 @@ void Resident::lay_out_norms() {
   }
 }
 
-std::size_t Resident::needed_bytes() const {
-  return flow_.streams.streams() * core::round_up(stream_bytes_, kDeviceAlign) + sum_bytes_ +
-         core::round_up(norm_bytes_, kDeviceAlign);
+/// Each allocation rounded up.
+std::size_t Resident::needed_bytes(std::size_t align) const {
+  return flow_.streams.streams() * core::round_up(stream_bytes_, align) + sum_bytes_ +
+         core::round_up(norm_bytes_, align);
 }
 
 void Resident::require_room(std::size_t budget_bytes) const {
+  const auto require = [](std::size_t needed, std::size_t there, const std::string& which,
+                          const char* remedy) {
+    if (needed <= there) return;
+    throw Error(ErrorCode::out_of_memory,
+                "device-resident optimizer state needs " + std::to_string(needed) +
+                    " bytes of device memory and " + which + ": " + std::to_string(needed - there) +
+                    " bytes short; " + remedy);
+  };
   const device::MemoryInfo memory = flow_.backend.memory();
   const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes;
-  const std::size_t needed = needed_bytes();
-  if (needed <= std::min(free_bytes, budget_bytes)) return;
-  const std::string text = "device-resident optimizer state needs " + std::to_string(needed) +
-                           " bytes of device memory and ";
-  if (needed > free_bytes) {
-    throw Error(ErrorCode::out_of_memory,
-                text + std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) +
-                    " are free: " + std::to_string(needed - free_bytes) +
-                    " bytes short; use Placement::host or a smaller fraction, or a larger device");
-  }
-  throw Error(ErrorCode::out_of_memory,
-              text + "Config::device_budget_bytes is " + std::to_string(budget_bytes) + ": " +
-                  std::to_string(needed - budget_bytes) +
-                  " bytes short; use a smaller fraction or raise the budget");
+  require(needed_bytes(kDeviceAlign), free_bytes,
+          std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) + " are free",
+          "use Placement::host or a smaller fraction, or a larger device");
+  require(needed_bytes(1), budget_bytes,
+          "Config::device_budget_bytes is " + std::to_string(budget_bytes),
+          "use a smaller fraction or raise the budget");
 }
 
 void Resident::release() noexcept {

@@ -57,7 +57,7 @@ class Resident {
 
  private:
   void lay_out();
-  [[nodiscard]] std::size_t needed_bytes() const;
+  [[nodiscard]] std::size_t needed_bytes(std::size_t align) const;
   void require_room(std::size_t budget_bytes) const;
   void lay_out_sums();
   void lay_out_norms();

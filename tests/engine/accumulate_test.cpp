@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/splits.hpp"
+#include "engine/trajectory.hpp"
 #include "simd/target.hpp"
 #include "support/expect_error.hpp"
 #include "support/manual_trainer.hpp"
@@ -148,6 +150,14 @@ struct Variant {
 std::uint64_t run(Variant variant) {
   constexpr std::uint64_t kSizes[] = {1, 4097, 100003, 7, 40000};
   variant.config.accumulate = Accumulate::host;
+  if (variant.config.placement == Placement::fraction) {
+    TinyOptions shape;
+    shape.config = variant.config;
+    add_parameters(shape, kSizes);
+    const Split split = nearest_split(shape, variant.config.device_fraction);
+    EXPECT_GT(split.host_elems, 0U);
+    variant.config.device_fraction = split.fraction;
+  }
   variant.config.accumulation = 3;
   variant.config.max_grad_norm = 1.0;
   variant.config.loss_scaling = {.initial_scale = 256.0, .growth_interval = 2};
@@ -196,7 +206,7 @@ std::uint64_t run(Variant variant) {
 }
 
 TEST(HostAccumulationBits, DoNotDependOnAnything) {
-  std::vector<Variant> variants(11);
+  std::vector<Variant> variants(13);
   variants[0].name = "host, threads";
   variants[1].name = "resident";
   variants[1].config.placement = Placement::device_resident;
@@ -221,6 +231,14 @@ TEST(HostAccumulationBits, DoNotDependOnAnything) {
   variants[10].name = "resident, two gradient buffers";
   variants[10].ring = true;
   variants[10].config.placement = Placement::device_resident;
+  for (const std::size_t i : {11U, 12U}) {
+    variants[i].name = i == 11 ? "a share resident" : "a share resident, virtual time, one slot";
+    variants[i].config.placement = Placement::fraction;
+    variants[i].config.bucket_bytes = 8192;
+    variants[i].config.device_fraction = 0.7;
+  }
+  variants[12].device = virtual_device();
+  variants[12].config.pinned_slots = 1;
   const std::uint64_t expected = run(variants[0]);
   for (const Variant& variant : variants) EXPECT_EQ(run(variant), expected) << variant.name;
   for (const std::string& target : simd::supported_targets()) {
@@ -240,6 +258,8 @@ TEST(HostAccumulationBits, HoldOverSeeds) {
     variant.config.bucket_bytes = seed % 2 == 0 ? 8192 : 65536;
     variant.ring = seed % 3 == 0;
     if (seed % 4 == 0) variant.config.pinned_slots = 2;
+    variant.config.placement = seed % 5 < 2 ? Placement::fraction : Placement::host;
+    variant.config.device_fraction = seed % 5 < 2 ? 0.7 : 0.0;
     EXPECT_EQ(run(variant), expected) << "seed " << seed;
   }
 }

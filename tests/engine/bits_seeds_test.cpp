@@ -13,12 +13,13 @@
 #include <string>
 #include <utility>
 
+#include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 
 namespace outboard::testing {
 namespace {
 
-constexpr std::uint64_t kSeeds = 600;
+constexpr std::uint64_t kSeeds = 800;
 constexpr std::uint64_t kSteps = 5;
 
 TinyOptions small_model() {
@@ -75,7 +76,12 @@ void draw_device(Draw& draw, sim::Options& device) {
 }
 
 void draw_config(Draw& draw, Config& config) {
-  if (draw.below(4) == 0) config.placement = Placement::device_resident;
+  const std::array<Placement, 5> placements = {Placement::host, Placement::host,
+                                               Placement::device_resident, Placement::fraction,
+                                               Placement::fraction};
+  config.placement = placements.at(draw.below(placements.size()));
+  const double share = static_cast<double>(draw.below(101)) / 100.0;
+  if (config.placement == Placement::fraction) config.device_fraction = share;
   const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
                                              Schedule::exact};
   config.schedule = schedules.at(draw.below(schedules.size()));
@@ -95,12 +101,13 @@ TinyOptions draw_options(std::uint64_t seed) {
   options.device.seed = seed;
   draw_device(draw, options.device);
   draw_config(draw, options.config);
+  round_fraction(options);
   options.forward = draw.time();
   options.backward = draw.time();
   options.second_stream = draw.coin();
   const auto ring = static_cast<std::uint32_t>(draw.below(4));
   // Without sums a resident parameter's gradient is read by the update: no ring.
-  const bool in_place = options.config.placement == Placement::device_resident &&
+  const bool in_place = options.config.placement != Placement::host &&
                         options.config.accumulate == Accumulate::trainer;
   if (!in_place) options.gradient_ring = ring;
   return options;
@@ -111,7 +118,9 @@ std::string describe(const TinyOptions& o) {
     return std::string(" ") + name + "=" + std::to_string(value);
   };
   const sim::Rates& rates = o.device.rates;
-  std::string out = o.config.placement == Placement::host ? "host" : "device_resident";
+  std::string out = "fraction " + std::to_string(o.config.device_fraction);
+  if (o.config.placement == Placement::host) out = "host";
+  if (o.config.placement == Placement::device_resident) out = "device_resident";
   out += o.config.schedule == Schedule::exact    ? " exact"
          : o.config.schedule == Schedule::serial ? " serial"
                                                  : " blocking";

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 #include "simd/target.hpp"
 
@@ -103,10 +104,20 @@ std::vector<Axis> axes() {
   const auto two_nodes = [](TinyOptions& o) {
     o.config.host.synthetic_topology = "numa:2 core:1 pu:1";
   };
+  const auto fraction = [](double share) {
+    return [share](TinyOptions& o) {
+      o.config.placement = Placement::fraction;
+      o.config.device_fraction = share;
+    };
+  };
   std::vector<Axis> all = {
       {"placement",
        {{"host", nothing, ""},
-        {"device", [](TinyOptions& o) { o.config.placement = Placement::device_resident; }, ""}}},
+        {"device", [](TinyOptions& o) { o.config.placement = Placement::device_resident; }, ""},
+        {"0", fraction(0.0), ""},
+        {"0.3", fraction(0.3), ""},
+        {"0.7", fraction(0.7), ""},
+        {"1", fraction(1.0), ""}}},
       {"schedule",
        {{"exact", nothing, ""},
         {"serial", [](TinyOptions& o) { o.config.schedule = Schedule::serial; }, ""},
@@ -143,7 +154,7 @@ std::set<Pair> all_pairs(const std::vector<Axis>& axes) {
   return pairs;
 }
 
-/// Most axes mean nothing to a resident bucket: only its own pairs count there.
+/// Most axes mean nothing to a resident bucket: other pairs count where all are on the host.
 bool covers(const Row& row, const Pair& pair) {
   if (pair[0] != kPlacementAxis && row[kPlacementAxis] != 0) return false;
   return row[pair[0]] == pair[1] && row[pair[2]] == pair[3];
@@ -220,6 +231,7 @@ Trajectory run_row(const std::vector<Axis>& axes, const Row& row, std::uint64_t 
     choice.apply(options);
     if (!choice.simd.empty()) target = choice.simd;
   }
+  round_fraction(options);
   const ForcedTarget forced(target);
   EXPECT_TRUE(forced.forced()) << target;
   return run_trajectory(std::move(options), {.steps = kSteps, .digests = digests});

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/flavours.hpp"
+#include "engine/splits.hpp"
 #include "support/expect_error.hpp"
 #include "support/manual_trainer.hpp"
 #include "support/tiny_trainer.hpp"
@@ -52,6 +53,7 @@ TinyOptions small_model(const Flavour& flavour) {
   options.parameters[3].elems = 9000;
   options.second_stream = true;
   options.max_steps = 8;
+  round_fraction(options);
   return options;
 }
 
@@ -131,9 +133,19 @@ std::ostream& operator<<(std::ostream& out, const FaultCase& c) {
   return out << case_name(c);
 }
 
+/// Half of the state on the device.
+Flavour half_resident(sim::Mode mode) {
+  Flavour half{.name = mode == sim::Mode::threads ? "threads_half" : "virtual_half", .mode = mode};
+  half.placement = Placement::fraction;
+  half.device_fraction = 0.5;
+  return half;
+}
+
 std::vector<FaultCase> fault_cases(sim::Mode mode) {
   std::vector<FaultCase> out;
-  for (const Flavour& flavour : all_flavours()) {
+  std::vector<Flavour> flavours = all_flavours();
+  flavours.push_back(half_resident(mode));
+  for (const Flavour& flavour : flavours) {
     if (flavour.mode != mode) continue;
     for (const sim::Call call : kCalls) {
       out.push_back({call, true, flavour});

@@ -16,6 +16,7 @@ struct Flavour {
   std::string name;
   sim::Mode mode = sim::Mode::virtual_time;
   Placement placement = Placement::host;
+  double device_fraction = 0.0;
   Schedule schedule = Schedule::exact;
   Accumulate accumulate = Accumulate::trainer;
   std::optional<std::uint32_t> pinned_slots = std::nullopt;
@@ -32,6 +33,7 @@ struct Flavour {
   /// `config` made to run this way, in buckets of the smallest size.
   [[nodiscard]] Config apply(Config config) const {
     config.placement = placement;
+    config.device_fraction = device_fraction;
     config.schedule = schedule;
     config.accumulate = accumulate;
     config.pinned_slots = pinned_slots;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine/flavours.hpp"
+#include "engine/splits.hpp"
 #include "support/tiny_trainer.hpp"
 
 namespace outboard::testing {
@@ -32,6 +33,14 @@ inline std::vector<Flavour> every_way() {
   out.back().stream_memory_ops = false;
   out.push_back(real_time("threads_two_nodes"));
   out.back().topology = "numa:2 core:2 pu:1";
+  for (const bool real : {true, false}) {
+    out.push_back(real ? real_time("threads_fraction") : Flavour{.name = "virtual_fraction"});
+    out.back().placement = Placement::fraction;
+    out.back().device_fraction = 0.4;
+  }
+  out.push_back(out.back());
+  out.back().name = "virtual_fraction_bounce";
+  out.back().pinned_slots = 1;
   return out;
 }
 
@@ -48,6 +57,7 @@ inline TinyOptions mixed_model(const Flavour& flavour) {
     options.parameters.push_back(parameter);
   }
   options.digest = false;
+  round_fraction(options);
   return options;
 }
 
@@ -66,6 +76,8 @@ inline TinyOptions large_model(const Flavour& flavour) {
     parameter.elems = elems;
     options.parameters.push_back(parameter);
   }
+  options.config.device_fraction = flavour.device_fraction;
+  round_fraction(options);
   return options;
 }
 

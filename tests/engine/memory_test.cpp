@@ -126,9 +126,10 @@ TEST_P(Memory, HostMemoryIsTwelveBytesOfStateAndTwoOfStaging) {
     return;
   }
   const double ring = GetParam().pinned_slots ? 4.0 * (64 << 10) : 0.0;
-  EXPECT_GE(host, 14 * elems);
-  EXPECT_LE(host, 14 * elems * 1.01 + padding + ring);
-  EXPECT_LE(on_device, padding);
+  const double resident = 12 * trainer.options().config.device_fraction * elems;
+  EXPECT_GE(host, 14 * elems - resident * 14 / 12 * 1.01);
+  EXPECT_LE(host, 14 * elems * 1.01 + padding + ring - resident * 14 / 12);
+  EXPECT_LE(on_device, resident * 1.01 + padding);
   double state = 0.0;
   for (const LedgerEntry& entry : ledger.entries) {
     const bool is_state = entry.purpose.find("master") != std::string::npos ||

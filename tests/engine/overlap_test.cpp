@@ -80,6 +80,7 @@ struct Watched {
 Watched watch_one_step(std::uint64_t seed, Placement placement, bool memops, bool known) {
   TinyOptions options = layered(6, seed);
   options.config.placement = placement;
+  if (placement == Placement::fraction) options.config.device_fraction = 0.5;
   options.device.stream_memory_ops = memops;
   TinyTrainer trainer(options);
   trainer.start();
@@ -107,7 +108,8 @@ Watched watch_one_step(std::uint64_t seed, Placement placement, bool memops, boo
 }
 
 TEST(Overlap, ReadersQueuedBeforeStepSeeOldWeightsOnly) {
-  for (const Placement placement : {Placement::host, Placement::device_resident}) {
+  for (const Placement placement :
+       {Placement::host, Placement::device_resident, Placement::fraction}) {
     for (const bool memops : {true, false}) {
       std::uint64_t outlived = 0;
       for (std::uint64_t seed = 1; seed <= 20; ++seed) {

@@ -12,7 +12,9 @@
 #include <string>
 #include <vector>
 
+#include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
+#include "plan/placement.hpp"
 #include "plan/simulate.hpp"
 
 namespace outboard::testing {
@@ -93,6 +95,10 @@ TinyOptions engine_options(const Model& model, const Case& c) {
     options.backward_each.emplace_back(std::llround(backward_us * 1e3));
   }
   options.digest = false;
+  if (c.placement == Placement::fraction) {
+    options.config.device_fraction = between(0.1, 0.9, c.seed, 11);
+    round_fraction(options);
+  }
   return options;
 }
 
@@ -143,13 +149,16 @@ double predicted_us(const Model& model, const Case& c) {
   const std::vector<double> weights(model.rates.node_elems_per_s.size(), 1.0);
   std::vector<plan::ParameterShape> shapes;
   for (const std::uint64_t elems : model.elems) shapes.push_back({elems, DType::f16});
-  const plan::ModelLayout layout = plan::make_layout(shapes, model.bucket_elems * 2, weights);
-  const bool resident = c.placement == Placement::device_resident;
+  const Config config = engine_options(model, c).config;
+  const plan::PlacedModel placed =
+      plan::place_model(shapes, config.bucket_bytes, weights,
+                        {config.placement, config.device_fraction, {config.device_budget_bytes}});
   std::vector<plan::BucketPlace> places;
-  for (const plan::Bucket& bucket : layout.buckets) {
-    places.push_back({resident ? plan::Home::device_resident : plan::Home::host, bucket.node});
+  for (std::size_t b = 0; b < placed.resident.size(); ++b) {
+    places.push_back({placed.resident[b] ? plan::Home::device_resident : plan::Home::host,
+                      placed.layout.buckets[b].node});
   }
-  return plan::simulate(plan::make_step_model(layout, model.times), model.rates, places,
+  return plan::simulate(plan::make_step_model(placed.layout, model.times), model.rates, places,
                         simulated(c.schedule))
       .step_us;
 }
@@ -162,6 +171,8 @@ std::vector<Case> all_cases() {
     cases.push_back({seed, Placement::host, Schedule::serial});
     cases.push_back({seed, Placement::device_resident, Schedule::exact});
     cases.push_back({seed, Placement::device_resident, Schedule::blocking});
+    cases.push_back({seed, Placement::fraction, Schedule::exact});
+    cases.push_back({seed, Placement::fraction, Schedule::blocking});
   }
   return cases;
 }
@@ -171,13 +182,12 @@ TEST(PredictedStep, IsTheEnginesOwnWithinOnePercent) {
   double worst = 0.0;
   for (const Case& c : all_cases()) {
     Model model = make_model(c);
-    if (c.placement == Placement::device_resident) {
+    if (c.placement != Placement::host) {
       model.rates.device_elems_per_s = 1e9 / between(1, 10, c.seed, 8);
       model.rates.norm_elems_per_s = model.rates.device_elems_per_s * kUpdateBytes / kNormBytes;
     }
-    SCOPED_TRACE("seed " + std::to_string(c.seed) +
-                 (c.placement == Placement::host ? ", host, " : ", resident, ") +
-                 name_of(c.schedule));
+    SCOPED_TRACE("seed " + std::to_string(c.seed) + ", placement " +
+                 std::to_string(static_cast<int>(c.placement)) + ", " + name_of(c.schedule));
     const double measured = measured_us(model, c);
     const double predicted = predicted_us(model, c);
     EXPECT_NEAR(predicted, measured, 0.01 * measured);

@@ -26,7 +26,16 @@ std::vector<Flavour> counted_ways() {
     flavour.accumulate = Accumulate::host;
     out.push_back(flavour);
   }
+  out.push_back(out.back());
+  out.back().name = "threads_fraction_sums";
+  out.back().placement = Placement::fraction;
+  out.back().device_fraction = 0.7;
   return out;
+}
+
+/// Whether a gradient buffer must stay untouched until step().
+bool reads_in_place(const Flavour& flavour) {
+  return flavour.placement != Placement::host && flavour.accumulate == Accumulate::trainer;
 }
 
 class Resources : public ::testing::TestWithParam<Flavour> {};
@@ -91,9 +100,7 @@ void warm_up(TinyTrainer& trainer) {
 TEST_P(Resources, AStepAllocatesNothing) {
   if (!allocations_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
   for (const std::uint32_t ring : {0u, 2u}) {
-    const bool in_place = GetParam().placement == Placement::device_resident &&
-                          GetParam().accumulate == Accumulate::trainer;
-    if (ring > 0 && in_place) continue;
+    if (ring > 0 && reads_in_place(GetParam())) continue;
     TinyOptions options = mixed_model(GetParam());
     options.gradient_ring = ring;
     // A skipped step and a step with a missing gradient among those counted.
@@ -127,6 +134,8 @@ TEST_P(Resources, AStepOfEveryRuleAllocatesNothing) {
     options.parameters[i].group = i % static_cast<std::uint32_t>(options.rules.size());
     options.parameters[i].dtype = kEveryDType[i % 3];
   }
+  options.config.device_fraction = GetParam().device_fraction;
+  round_fraction(options);
   TinyTrainer trainer(options);
   trainer.start();
   warm_up(trainer);
@@ -173,7 +182,6 @@ TEST(ShortSteps, AllocateNothing) {
 
 TEST_P(Resources, AStepMovesTwoBytesEachWay) {
   TinyOptions options = mixed_model(GetParam());
-  const std::uint64_t elems = elements(options);
   TinyTrainer trainer(options);
   trainer.start();
   trainer.step();
@@ -188,8 +196,14 @@ TEST_P(Resources, AStepMovesTwoBytesEachWay) {
   const sim::Counters after = trainer.gpu().counters();
   const StepStats stats = trainer.engine().stats();
 
-  const bool resident = GetParam().placement == Placement::device_resident;
-  const std::uint64_t payload = resident ? 0 : 2 * elems * kSteps;
+  const bool resident = GetParam().placement != Placement::host;
+  std::uint64_t host_elems = nearest_split(options, options.config.device_fraction).host_elems;
+  if (GetParam().placement == Placement::device_resident) host_elems = 0;
+  if (GetParam().placement == Placement::fraction) {
+    EXPECT_GT(host_elems, 0U);
+    EXPECT_LT(host_elems, elements(options));
+  }
+  const std::uint64_t payload = 2 * host_elems * kSteps;
   EXPECT_EQ(stats.gradient_bytes_down - stats_before.gradient_bytes_down, payload);
   EXPECT_EQ(stats.weight_bytes_up - stats_before.weight_bytes_up, payload);
   const std::uint64_t gate = stats.gate_bytes_down - stats_before.gate_bytes_down;
@@ -233,6 +247,7 @@ TEST_P(Resources, WaitsDoNotGrowWithTheNumberOfParameters) {
     options.config.loss_scaling.initial_scale = 256.0;
     options.parameters.resize(2048);
     for (TinyParameter& parameter : options.parameters) parameter.elems = 1000;
+    round_fraction(options);
     options.digest = false;
     options.max_steps = 8;
     TinyTrainer trainer(options);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "engine/every_rule.hpp"
+#include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 
 namespace outboard::testing {
@@ -71,6 +72,11 @@ std::vector<Way> ways() {
   const auto small_buckets = [](TinyOptions& o) { o.config.bucket_bytes = 8192; };
   const auto bounce = [](TinyOptions& o) { o.config.pinned_slots = 1; };
   const auto sums = [](TinyOptions& o) { o.config.accumulate = Accumulate::host; };
+  const auto share = [](TinyOptions& o, double wanted) {
+    o.config.placement = Placement::fraction;
+    o.config.device_fraction = wanted;
+    round_fraction(o);
+  };
   return {{"resident", resident},
           {"serial", [](TinyOptions& o) { o.config.schedule = Schedule::serial; }},
           {"blocking", [](TinyOptions& o) { o.config.schedule = Schedule::blocking; }},
@@ -94,6 +100,27 @@ std::vector<Way> ways() {
              two_nodes(o);
              many_threads(o);
              o.device.stream_memory_ops = false;
+           }},
+          {"buckets, a third resident",
+           [=](TinyOptions& o) {
+             small_buckets(o);
+             share(o, 0.3);
+           }},
+          {"buckets, 0.7 resident, no flags, virtual, checks",
+           [=](TinyOptions& o) {
+             small_buckets(o);
+             o.config.check_waits = true;
+             o.device.stream_memory_ops = false;
+             virtual_time(o);
+             share(o, 0.7);
+           }},
+          {"buckets, half resident, sums, virtual, bounce",
+           [=](TinyOptions& o) {
+             small_buckets(o);
+             sums(o);
+             bounce(o);
+             virtual_time(o);
+             share(o, 0.5);
            }},
           {"buckets, resident, sums, virtual", [=](TinyOptions& o) {
              small_buckets(o);

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "engine/splits.hpp"
 #include "outboard/planning.hpp"
 #include "support/tiny_trainer.hpp"
 
@@ -26,6 +27,22 @@ const std::vector<PlannedParameter> kMixed = {
 const std::vector<PlannedParameter> kLarge = {{700'000, DType::f32}, {50'000}, {1'500'000},
                                               {33, DType::bf16},     {800},    {800}};
 
+TinyOptions tiny_options(const std::vector<PlannedParameter>& parameters, const Config& config) {
+  TinyOptions options;
+  options.config = config;
+  for (const PlannedParameter& parameter : parameters) {
+    options.parameters.emplace_back();
+    options.parameters.back().elems = parameter.elems;
+    options.parameters.back().dtype = parameter.dtype;
+  }
+  return options;
+}
+
+Config with_fraction(Config config, const std::vector<PlannedParameter>& model, double wanted) {
+  config.device_fraction = nearest_split(tiny_options(model, config), wanted).fraction;
+  return config;
+}
+
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   for (const std::size_t bucket_kib : {8U, 64U, 4096U}) {
@@ -42,6 +59,15 @@ std::vector<Case> all_cases() {
       cases.push_back({"host, 3 slots", kMixed, nodes, config});
       config.pinned_slots = 20;
       cases.push_back({"host, 20 slots", kLarge, nodes, config});
+      config.placement = Placement::fraction;
+      for (const double wanted : {0.0, 0.3, 0.7, 1.0}) {
+        const auto& model = bucket_kib == 8 ? kMixed : kLarge;
+        cases.push_back({"fraction", model, nodes, with_fraction(config, model, wanted)});
+        Config sums = config;
+        sums.accumulate = Accumulate::host;
+        sums.pinned_slots = wanted == 0.3 ? std::optional(2U) : std::nullopt;
+        cases.push_back({"fraction, sums", kLarge, nodes, with_fraction(sums, kLarge, wanted)});
+      }
       config.placement = Placement::device_resident;
       config.pinned_slots.reset();
       cases.push_back({"resident", kMixed, nodes, config});
@@ -66,16 +92,10 @@ TEST(PlannedMemory, IsTheEnginesLedgerToTheByte) {
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(c.name + ", " + std::to_string(c.config.bucket_bytes) + " bytes, " +
                  std::to_string(c.nodes) + " nodes");
-    TinyOptions options;
+    TinyOptions options = tiny_options(c.parameters, c.config);
     options.device = virtual_device();
-    options.config = c.config;
     options.config.host.synthetic_topology = "numa:" + std::to_string(c.nodes) + " core:2 pu:1";
     options.config.host.threads_per_node = 1;
-    for (const PlannedParameter& parameter : c.parameters) {
-      options.parameters.emplace_back();
-      options.parameters.back().elems = parameter.elems;
-      options.parameters.back().dtype = parameter.dtype;
-    }
     TinyTrainer trainer(options);
     trainer.start();
     const MemoryLedger measured = trainer.engine().ledger();
