@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The engine: FP32 optimizer state on the host (or resident on the device), weights and gradients
+/// The engine: FP32 optimizer state on the host, on the device or on both, weights and gradients
 /// of f16, bf16 or f32 on the device.
 ///
 /// One step of a trainer:
