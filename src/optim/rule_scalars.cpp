@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "optim/rule_scalars.hpp"
 
+#include <algorithm>
 #include <cfloat>
 #include <cmath>
 
@@ -13,8 +14,10 @@ using core::mix64;
 
 constexpr double kSmallestNormal = FLT_MIN;
 
+/// Finite and never -0: the kernels need not multiply with an operand that is read as +0.
 float rounded(double value) {
-  return static_cast<float>(value);
+  constexpr double kLargest = FLT_MAX;
+  return static_cast<float>(std::min(value, kLargest)) + 0.0F;
 }
 
 /// What the rules of Adam's family have in common.
@@ -28,7 +31,7 @@ Scalars moments(const AnyAdam& rule, std::uint64_t step, double coeff) {
   out.eps = rounded(rule.eps);
   out.inv_sqrt_bias2 = rounded(1.0 / std::sqrt(1.0 - integer_power(rule.beta2, step)));
   out.coeff = rounded(coeff);
-  out.exp_avg_sq_floor = rounded(kSmallestNormal / rule.beta2);
+  out.exp_avg_sq_floor = static_cast<float>(kSmallestNormal / rule.beta2);  // beta2 0: infinite
   out.grad_sq_floor = rounded(std::sqrt(kSmallestNormal / (1.0 - rule.beta2)));
   return out;
 }

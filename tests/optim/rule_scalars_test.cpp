@@ -95,6 +95,18 @@ TEST(RuleScalars, OfAdagradLowerTheRate) {
   }
 }
 
+TEST(RuleScalars, AreFiniteAndNeverNegativeZero) {
+  const simd::AdamWScalars huge = scalars(AdamW{.lr = 1e30, .weight_decay = 1e30}, 1, 1.0);
+  EXPECT_EQ(huge.lr_wd, FLT_MAX);
+  EXPECT_EQ(scalars(Adam{.weight_decay = 1e300}, 1, 1.0).weight_decay, FLT_MAX);
+  EXPECT_EQ(scalars(Sgd{.lr = 1e300}, 1, 1.0).lr, FLT_MAX);
+  const simd::AdamWScalars zero = scalars(AdamW{.lr = -0.0, .beta1 = -0.0, .beta2 = -0.0}, 1, 1.0);
+  for (const float scalar : {zero.lr_wd, zero.step_size, zero.beta1, zero.beta2}) {
+    EXPECT_EQ(scalar, 0.0F);
+    EXPECT_FALSE(std::signbit(scalar));
+  }
+}
+
 TEST(RuleScalars, AreThoseOfTheRuleInAGroup) {
   const Rule rule = Lion{.lr = 0.5};
   const simd::RuleScalars got = scalars(rule, 3, 1.0);
