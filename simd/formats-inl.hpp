@@ -54,11 +54,6 @@ HWY_INLINE hn::Vec<DF> LoadElements(DF df, F32 /*format*/, const float* from) {
   return hn::LoadU(df, from);
 }
 
-template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, F16 /*format*/,
-                                                            hn::Vec<DF> value) {
-  return ToHalf(df, value);
-}
 /// Whether all lanes are finite and stay so when they are rounded to nearest.
 template <class DF, class Format>
 HWY_INLINE bool StaysFinite(DF df, Format /*format*/, hn::Vec<DF> value) {
@@ -73,6 +68,12 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> UpperHalves(
   const hn::Rebind<std::uint16_t, DF> dh;
 #if HWY_TARGET == HWY_SCALAR
   return hn::TruncateTo(dh, hn::ShiftRight<16>(bits));
+#elif HWY_TARGET == HWY_AVX3
+  // ConcatOdd() permutes two registers, which takes longer than permuting one.
+  HWY_ALIGN static constexpr std::uint16_t kUpper[32] = {1,  3,  5,  7,  9,  11, 13, 15,
+                                                         17, 19, 21, 23, 25, 27, 29, 31};
+  const __m512i both = _mm512_permutexvar_epi16(_mm512_load_si512(kUpper), bits.raw);
+  return hn::Vec<decltype(dh)>{_mm512_castsi512_si256(both)};
 #else
   const hn::Twice<decltype(dh)> pairs;
   const auto both = hn::BitCast(pairs, bits);
@@ -81,23 +82,44 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> UpperHalves(
 }
 
 /// In integers: a carry out of the fraction goes into the exponent, as it should, up to infinity.
-/// NaN, which it could carry further, becomes quiet and keeps the upper bits of its payload. (The
-/// CPU's own instruction would flush subnormals.)
+/// (The CPU's own instruction would flush subnormals.)
+template <class DU>
+HWY_INLINE hn::Vec<DU> RoundUpperHalves(DU du, hn::Vec<DU> bits) {
+  const auto is_odd = hn::TestBit(bits, hn::Set(du, 0x10000u));
+  return hn::Add(bits, hn::IfThenElse(is_odd, hn::Set(du, 0x8000u), hn::Set(du, 0x7FFFu)));
+}
+
+/// The nearest element. NaN, which the carry could change, becomes quiet and keeps the upper bits
+/// of its payload.
 template <class DF>
 HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, BF16 format, hn::Vec<DF> value) {
   const hn::RebindToUnsigned<DF> du;
   const auto bits = hn::BitCast(du, value);
-  const auto is_odd = hn::TestBit(bits, hn::Set(du, 0x10000u));
-  const auto half = hn::IfThenElse(is_odd, hn::Set(du, 0x8000u), hn::Set(du, 0x7FFFu));
-  const auto rounded = hn::Add(bits, half);
+  const auto rounded = RoundUpperHalves(du, bits);
   if (HWY_LIKELY(StaysFinite(df, format, value))) return UpperHalves(df, rounded);
   const auto is_nan = hn::RebindMask(du, hn::IsNaN(value));
   const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
   return UpperHalves(df, hn::IfThenElse(is_nan, quiet, rounded));
 }
 template <class DF>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToNearest(DF df, F16 /*format*/,
+                                                            hn::Vec<DF> value) {
+  return ToHalf(df, value);
+}
+template <class DF>
 HWY_INLINE hn::Vec<DF> ToNearest(DF /*df*/, F32 /*format*/, hn::Vec<DF> value) {
   return value;
+}
+
+/// ToNearest() where the magnitude is at most kLargest; elsewhere anything.
+template <class DF, class Format>
+HWY_INLINE auto BoundedToNearest(DF df, Format format, hn::Vec<DF> value) {
+  return ToNearest(df, format, value);
+}
+template <class DF>
+HWY_INLINE auto BoundedToNearest(DF df, BF16 /*format*/, hn::Vec<DF> value) {
+  const hn::RebindToUnsigned<DF> du;
+  return UpperHalves(df, RoundUpperHalves(du, hn::BitCast(du, value)));
 }
 
 /// Lanes that are finite and whose nearest element is infinite.
@@ -111,33 +133,6 @@ HWY_INLINE std::size_t CountOverflow(DF df, Format format, hn::Vec<DF> value) {
 template <class DF>
 HWY_INLINE std::size_t CountOverflow(DF /*df*/, F32 /*format*/, hn::Vec<DF> /*value*/) {
   return 0;
-}
-
-/// The same, where the values' `elements` are there already: however they were rounded, halves are
-/// infinite or NaN just where a value does not stay finite, and half as wide to look at.
-template <class DF, class Format, class V>
-HWY_INLINE std::size_t CountOverflow(DF df, Format format, hn::Vec<DF> value, V /*elements*/) {
-  return CountOverflow(df, format, value);
-}
-template <class DF, class V>
-HWY_INLINE std::size_t CountOverflow(DF df, F16 format, hn::Vec<DF> value, V elements) {
-  const hn::Rebind<std::int16_t, DF> dh;
-  const auto magnitude = hn::And(hn::BitCast(dh, elements), hn::Set(dh, 0x7FFF));
-  if (HWY_LIKELY(hn::AllFalse(dh, hn::Gt(magnitude, hn::Set(dh, 0x7BFF))))) return 0;
-  return CountOverflow(df, format, value);
-}
-
-/// `drawn` where the value is below the largest finite element, else the nearest one.
-template <class DF, class Format>
-HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> DrawnBelow(
-    DF df, Format format, hn::Vec<DF> value, hn::Vec<hn::Rebind<std::uint16_t, DF>> drawn) {
-  const hn::RebindToSigned<DF> di;
-  const hn::Rebind<std::uint16_t, DF> dh;
-  const auto is_below = hn::Lt(hn::Abs(value), hn::Set(df, Format::kLargest));
-  if (HWY_LIKELY(hn::AllTrue(df, is_below))) return drawn;
-  const auto ones = hn::IfThenElseZero(hn::RebindMask(di, is_below), hn::Set(di, 0xFFFF));
-  const auto keep = hn::DemoteTo(dh, ones);
-  return hn::Or(hn::And(keep, drawn), hn::AndNot(keep, ToNearest(df, format, value)));
 }
 
 /// Magnitudes below 2^-14 as halves, which there are multiples of 2^-24: the fraction of that unit
@@ -157,13 +152,11 @@ HWY_INLINE hn::Vec<hn::RebindToUnsigned<DF>> TinyToRandom(
   return hn::BitCast(du, hn::Sub(whole, hn::VecFromMask(di, up)));
 }
 
-/// One of the two halves around each value: the upper in magnitude with the probability that makes
-/// the expectation exact, by 32 evenly distributed bits of `random`. A normal half drops 13 bits of
-/// the float: adding 13 random ones below them carries exactly as often as it should. From the
-/// largest half on it rounds to nearest, so that no value becomes infinite by chance.
+/// ToRandom() where the magnitude is below kLargest; elsewhere anything. A normal half drops 13
+/// bits of the float: adding 13 random ones below them carries exactly as often as it should.
 template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
-    DF df, F16 format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> BoundedToRandom(
+    DF df, F16 /*format*/, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
   const hn::RebindToUnsigned<DF> du;
   const hn::Rebind<std::uint16_t, DF> dh;
   const auto bits = hn::BitCast(du, value);
@@ -178,17 +171,32 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
     const auto tiny = TinyToRandom(df, hn::IfThenElseZero(is_tiny, size), random);
     drawn = hn::IfThenElse(hn::RebindMask(du, is_tiny), tiny, drawn);
   }
-  const auto signed_bits = hn::Or(drawn, hn::ShiftRight<16>(sign));
-  return DrawnBelow(df, format, value, hn::TruncateTo(dh, signed_bits));
+  return hn::TruncateTo(dh, hn::Or(drawn, hn::ShiftRight<16>(sign)));
 }
 
 /// As for halves; a BF16 drops 16 bits of the float at every magnitude.
 template <class DF>
-HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
-    DF df, BF16 format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> BoundedToRandom(
+    DF df, BF16 /*format*/, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
   const hn::RebindToUnsigned<DF> du;
-  const auto carried = hn::Add(hn::BitCast(du, value), hn::And(random, hn::Set(du, 0xFFFFu)));
-  return DrawnBelow(df, format, value, UpperHalves(df, carried));
+  const auto low = hn::And(random, hn::Set(du, 0xFFFFu));
+  return UpperHalves(df, hn::Add(hn::BitCast(du, value), low));
+}
+
+/// One of the two elements around each value: the upper in magnitude with the probability that
+/// makes the expectation exact, by 32 evenly distributed bits of `random`. From the largest element
+/// on it rounds to nearest, so that no value becomes infinite by chance.
+template <class DF, class Format>
+HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> ToRandom(
+    DF df, Format format, hn::Vec<DF> value, hn::Vec<hn::RebindToUnsigned<DF>> random) {
+  const hn::RebindToSigned<DF> di;
+  const hn::Rebind<std::uint16_t, DF> dh;
+  const auto drawn = BoundedToRandom(df, format, value, random);
+  const auto is_below = hn::Lt(hn::Abs(value), hn::Set(df, Format::kLargest));
+  if (HWY_LIKELY(hn::AllTrue(df, is_below))) return drawn;
+  const auto ones = hn::IfThenElseZero(hn::RebindMask(di, is_below), hn::Set(di, 0xFFFF));
+  const auto keep = hn::DemoteTo(dh, ones);
+  return hn::Or(hn::And(keep, drawn), hn::AndNot(keep, ToNearest(df, format, value)));
 }
 
 }  // namespace outboard::simd::HWY_NAMESPACE

@@ -33,7 +33,7 @@ struct AdagradRule {
     const auto scaled = ScaledGradient(df, scalars.coeff, stored_grad);
     const auto grad = DecayedGradient(df, scaled, scalars.weight_decay, param);
     // The square of less than 2^-63 would be subnormal.
-    const auto big_grad = hn::IfThenZeroElse(hn::Lt(hn::Abs(grad), hn::Set(df, 0x1p-63F)), grad);
+    const auto big_grad = FlushBelow(df, grad, 0x1p-63F);
     const auto kept = hn::IfThenZeroElse(hn::Lt(sum, hn::Set(df, 0x1p-126F)), sum);
     const auto largest = hn::Set(df, hwy::HighestValue<float>());
     const auto next = hn::Add(kept, hn::Mul(big_grad, big_grad));

@@ -31,7 +31,7 @@ struct AdamRule {
   static HWY_INLINE void Step(DF df, const Scalars& scalars, V stored_grad, V& param, V& exp_avg,
                               V& exp_avg_sq) {
     const auto scaled = ScaledGradient(df, scalars.coeff, stored_grad);
-    const auto grad = DecayedGradient(df, scaled, scalars.weight_decay, param);
+    const auto grad = hn::Add(scaled, MulUnlessTiny(df, scalars.weight_decay, param));
     exp_avg = NextExpAvg(df, scalars, exp_avg, grad);
     exp_avg_sq = NextExpAvgSq(df, scalars, exp_avg_sq, grad);
     param = hn::Sub(param, hn::Mul(hn::Set(df, scalars.step_size),

@@ -27,7 +27,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 /// Line u: before learning rate and trust ratio.
 template <class DF, class V>
 HWY_INLINE V LambUpdate(DF df, const LambScalars& scalars, V param, V exp_avg, V exp_avg_sq) {
-  const auto decay = hn::Mul(hn::Set(df, scalars.weight_decay), FlushTiny(df, param));
+  const auto decay = MulUnlessTiny(df, scalars.weight_decay, param);
   const auto step =
       hn::Mul(hn::Set(df, scalars.inv_bias1), Direction(df, scalars, exp_avg, exp_avg_sq));
   return hn::Add(decay, step);
@@ -44,7 +44,7 @@ struct LambRule {
   static HWY_INLINE void Step(DF df, const Scalars& scalars, V /*grad*/, V& param, V& exp_avg,
                               V& exp_avg_sq) {
     const auto update = LambUpdate(df, scalars, param, exp_avg, exp_avg_sq);
-    param = hn::Sub(param, hn::Mul(hn::Set(df, scalars.lr_trust), FlushTiny(df, update)));
+    param = hn::Sub(param, MulUnlessTiny(df, scalars.lr_trust, update));
   }
 };
 
@@ -52,7 +52,8 @@ struct LambRule {
 template <class DF, class Grad>
 HWY_INLINE void LambMomentsVector(DF df, const LambScalars& scalars, const Streams<Grad, F32>& at,
                                   std::size_t i, float* update) {
-  const auto grad = ScaledGradient(df, scalars.coeff, LoadGradient(df, Grad(), at.grad + i));
+  const auto grad =
+      hn::Mul(LoadGradient(df, Grad(), at.grad + i, AllLanes()), hn::Set(df, scalars.coeff));
   const auto exp_avg = NextExpAvg(df, scalars, hn::LoadU(df, at.state0 + i), grad);
   const auto exp_avg_sq = NextExpAvgSq(df, scalars, hn::LoadU(df, at.state1 + i), grad);
   hn::StoreU(exp_avg, df, at.state0 + i);

@@ -30,16 +30,16 @@ struct LionRule {
   template <class DF, class V>
   static HWY_INLINE void Step(DF df, const Scalars& scalars, V stored_grad, V& param, V& exp_avg,
                               V& /*state1*/) {
-    const auto grad = ScaledGradient(df, scalars.coeff, stored_grad);
-    const auto old = FlushTiny(df, exp_avg);
+    const auto grad = hn::Mul(stored_grad, hn::Set(df, scalars.coeff));
+    const auto old = exp_avg;
     const auto mixed = [&](float beta, float one_minus_beta) {
-      return hn::Add(hn::Mul(hn::Set(df, beta), old), hn::Mul(hn::Set(df, one_minus_beta), grad));
+      return hn::Add(MulUnlessTiny(df, beta, old), MulUnlessTiny(df, one_minus_beta, grad));
     };
     const auto direction = mixed(scalars.beta1, scalars.one_minus_beta1);
     exp_avg = mixed(scalars.beta2, scalars.one_minus_beta2);
     const auto signed_lr = hn::CopySign(hn::Set(df, scalars.lr), direction);
     const auto step = hn::IfThenZeroElse(hn::Eq(direction, hn::Zero(df)), signed_lr);
-    const auto decay = hn::Mul(hn::Set(df, scalars.lr_wd), FlushTiny(df, param));
+    const auto decay = MulUnlessTiny(df, scalars.lr_wd, param);
     param = hn::Sub(param, hn::Add(decay, step));
   }
 };

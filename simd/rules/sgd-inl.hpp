@@ -47,16 +47,15 @@ struct SgdMomentumRule {
                               V& /*state1*/) {
     const auto scaled = ScaledGradient(df, scalars.coeff, stored_grad);
     const auto grad = DecayedGradient(df, scaled, scalars.weight_decay, param);
-    const auto factor = hn::Set(df, scalars.momentum);
     if (scalars.first) {
       momentum = grad;
     } else {
-      momentum = hn::Add(hn::Mul(factor, FlushTiny(df, momentum)),
+      momentum = hn::Add(MulUnlessTiny(df, scalars.momentum, momentum),
                          hn::Mul(hn::Set(df, scalars.one_minus_dampening), grad));
     }
-    auto update = FlushTiny(df, momentum);
-    if (scalars.nesterov) update = FlushTiny(df, hn::Add(grad, hn::Mul(factor, update)));
-    param = hn::Sub(param, hn::Mul(hn::Set(df, scalars.lr), update));
+    auto update = momentum;
+    if (scalars.nesterov) update = hn::Add(grad, MulUnlessTiny(df, scalars.momentum, momentum));
+    param = hn::Sub(param, MulUnlessTiny(df, scalars.lr, update));
   }
 };
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Stochastic rounding: its expectation, its neighbours, and what it may depend on. A rule that
 /// moves nothing (SGD at a learning rate of 0) shows the rounding alone.
+#include <array>
+#include <limits>
 #include <map>
 
 #include "tests/simd/update_support.hpp"
@@ -174,6 +176,44 @@ TEST_P(RoundingOnEveryTarget, NothingBecomesInfiniteByChance) {
       const Rounded infinite = round_all(format, beyond.at(format), key);
       EXPECT_EQ(infinite.overflows, beyond.at(format).size());
       for (const std::uint16_t bits : infinite.bits) ASSERT_EQ(bits, largest + 1);
+    }
+  }
+}
+
+TEST_P(RoundingOnEveryTarget, WhatIsNotFiniteIsFoundAndRoundedWhereverItLies) {
+  SCOPED_TRACE(seed_text());
+  Random random(test_seed() + 5);
+  const std::array places = {std::size_t{0},    std::size_t{255},    std::size_t{4096},
+                             std::size_t{9999}, std::size_t{16'383}, std::size_t{19'998}};
+  for (const Format format : kShort) {
+    for (const bool at_random : {false, true}) {
+      std::vector<float> masters = values(format, random, 19'999);
+      const Rounded ordinary = round_all(format, masters, 11, 0, at_random);
+      // A master becomes infinite by its gradient: what decay makes of an infinite one is NaN.
+      std::vector<float> grad(masters.size());
+      for (const std::size_t i : places) {
+        masters[i] = i % 2 == 0 ? FLT_MAX : std::numeric_limits<float>::quiet_NaN();
+        masters[i + 1 == masters.size() ? i - 1 : i + 1] = -FLT_MAX;
+        grad[i] = i == 4096 ? FLT_MAX : 0.0F;
+      }
+      masters[4096] = -FLT_MAX;
+      Rounded rounded{std::vector<std::uint16_t>(masters.size()), 0};
+      const UpdateShard shard = {.grad = {grad.data(), Format::f32},
+                                 .weight = {rounded.bits.data(), format},
+                                 .param = masters,
+                                 .state = {}};
+      rounded.overflows =
+          update(shard, SgdScalars{.lr = 1.0F, .coeff = 1.0F}, {.rounding = {at_random, 11}});
+      EXPECT_TRUE(std::isinf(masters[4096]));
+      std::uint64_t overflows = 0;
+      for (std::size_t i = 0; i < masters.size(); ++i) {
+        const bool special = !(std::fabs(masters[i]) < FLT_MAX);
+        ASSERT_EQ(rounded.bits[i], special ? nearest_element(format, masters[i]) : ordinary.bits[i])
+            << i << ": " << masters[i];
+        overflows += special && std::isfinite(masters[i]);
+      }
+      EXPECT_EQ(rounded.overflows, overflows);
+      EXPECT_GT(overflows, places.size());
     }
   }
 }

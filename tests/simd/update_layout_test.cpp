@@ -14,10 +14,13 @@ OUTBOARD_ON_EVERY_TARGET(UpdateLayoutOnEveryTarget);
 constexpr std::size_t kMost = 4097;
 constexpr std::size_t kOffsets = 16;
 
-std::vector<std::size_t> sizes() {
+/// All to 130, more than twice the longest vector of 16-bit elements, what lies around powers of
+/// two, and 16 more up to kMost, other ones for each trial.
+std::vector<std::size_t> sizes(Random& random) {
   std::vector<std::size_t> all;
   for (std::size_t size = 0; size <= 130; ++size) all.push_back(size);
   all.insert(all.end(), {255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097});
+  for (int i = 0; i < 16; ++i) all.push_back(131 + random.below(kMost - 131));
   return all;
 }
 
@@ -128,7 +131,7 @@ TEST_P(UpdateLayoutOnEveryTarget, AnyLengthAtAnyOffsetUpToAGuardPage) {
   Random random(test_seed());
   const auto fences = std::make_unique<Fences>();
   for_each_trial(random, kMost, [&](const Trial& trial) {
-    for (const std::size_t size : sizes()) {
+    for (const std::size_t size : sizes(random)) {
       for (std::size_t offset = 0; offset < kOffsets; ++offset) {
         ASSERT_TRUE(same_when_fenced(trial, *fences, size, offset));
       }
