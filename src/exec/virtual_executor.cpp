@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/show_number.hpp"
 #include "exec/crews.hpp"
 #include "exec/run_task.hpp"
 #include "exec/task_queue.hpp"
@@ -81,7 +82,7 @@ void describe(const VirtualNode& node, std::string& text) {
 void check_rate(std::uint32_t node, double elems_per_s) {
   if (elems_per_s >= 0.0) return;  // false for NaN as well
   throw Error(ErrorCode::invalid_argument, "executor: rate of node " + std::to_string(node) +
-                                               " is " + std::to_string(elems_per_s) +
+                                               " is " + core::show_number(elems_per_s) +
                                                " elements/s; it must be >= 0");
 }
 

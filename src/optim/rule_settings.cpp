@@ -5,7 +5,7 @@
 #include <cmath>
 #include <string>
 
-#include "optim/describe.hpp"
+#include "core/show_number.hpp"
 #include "outboard/error.hpp"
 #include "outboard/rules.hpp"
 
@@ -22,7 +22,7 @@ class Check {
   void require(bool holds, const char* field, double value, const char* allowed) const {
     if (holds) return;
     throw Error(ErrorCode::invalid_config, std::string(rule_) + "::" + field + " is " +
-                                               optim::show_number(value) + "; allowed: " + allowed);
+                                               core::show_number(value) + "; allowed: " + allowed);
   }
   void lr(double value) const {
     require(std::isfinite(value) && value >= 0.0, "lr", value, "finite and at least 0");

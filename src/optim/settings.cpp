@@ -3,7 +3,7 @@
 #include <cmath>
 #include <string>
 
-#include "optim/describe.hpp"
+#include "core/show_number.hpp"
 #include "outboard/config.hpp"
 #include "outboard/error.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 void require(bool holds, const char* field, double value, const char* allowed) {
   if (holds) return;
   throw Error(ErrorCode::invalid_config,
-              std::string(field) + " is " + optim::show_number(value) + "; allowed: " + allowed);
+              std::string(field) + " is " + core::show_number(value) + "; allowed: " + allowed);
 }
 
 /// From 2^-100 to 2^100: its inverse is a float far from both ends.

@@ -3,14 +3,14 @@
 
 #include <cstring>
 
-#include "optim/describe.hpp"
+#include "core/show_number.hpp"
 #include "pipeline/added_time.hpp"
 #include "pipeline/host_sums.hpp"
 
 namespace outboard::pipeline {
 namespace {
 
-using optim::show_number;
+using core::show_number;
 
 std::string step_name(const StepResult& result) {
   return "step " + std::to_string(result.step);

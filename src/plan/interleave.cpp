@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/show_number.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::plan {
@@ -15,7 +16,7 @@ std::vector<double> shares_of(std::span<const double> weights) {
   for (const double weight : weights) {
     if (!(weight > 0.0) || !std::isfinite(weight)) {
       throw Error(ErrorCode::invalid_argument, "interleave(): a node's rate is " +
-                                                   std::to_string(weight) +
+                                                   core::show_number(weight) +
                                                    "; each must be positive and finite");
     }
     total += weight;

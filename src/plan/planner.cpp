@@ -5,6 +5,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/show_number.hpp"
 #include "outboard/error.hpp"
 #include "plan/interleave.hpp"
 #include "plan/search.hpp"
@@ -22,7 +23,7 @@ void require_sane(const Rates& rates, const Policy& policy) {
   const auto require_rate = [](double value, const char* name) {
     if (value >= 0.0 && std::isfinite(value)) return;
     throw Error(ErrorCode::invalid_argument, std::string("plan(): Rates::") + name + " is " +
-                                                 std::to_string(value) +
+                                                 core::show_number(value) +
                                                  "; it must be 0 (instant) or positive");
   };
   require_rate(rates.link_down_bytes_per_s, "link_down_bytes_per_s");
@@ -34,7 +35,7 @@ void require_sane(const Rates& rates, const Policy& policy) {
   for (const double rate : rates.node_elems_per_s) require_rate(rate, "node_elems_per_s");
   if (policy.device_fraction >= 0.0 && policy.device_fraction <= 1.0) return;
   throw Error(ErrorCode::invalid_argument, "plan(): Policy::device_fraction is " +
-                                               std::to_string(policy.device_fraction) +
+                                               core::show_number(policy.device_fraction) +
                                                "; it must be within [0, 1]");
 }
 
@@ -94,11 +95,11 @@ void require_fraction(const StepModel& model, const std::vector<BucketPlace>& pl
   if (total == 0.0 || std::abs(resident / total - fraction) <= kFractionTolerance) return;
   const bool one_bucket = largest.end - largest.first == 1;
   throw Error(ErrorCode::invalid_config,
-              "a device fraction of " + std::to_string(fraction) +
+              "a device fraction of " + core::show_number(fraction) +
                   " is not within 2 % of any choice of whole buckets: the nearest is " +
-                  std::to_string(resident / total) + ", the largest " +
+                  core::show_number(resident / total) + ", the largest " +
                   (one_bucket ? "bucket" : "parameter that moves as a whole") + " has " +
-                  std::to_string(static_cast<double>(largest.padded_elems) / total) +
+                  core::show_number(static_cast<double>(largest.padded_elems) / total) +
                   " of the state; use " +
                   (one_bucket ? "a smaller Config::bucket_bytes" : "another fraction"));
 }
@@ -106,7 +107,7 @@ void require_fraction(const StepModel& model, const std::vector<BucketPlace>& pl
 void require_budget(std::uint64_t needed, const DeviceMemory& memory, double fraction) {
   if (needed <= memory.budget_bytes) return;
   throw Error(ErrorCode::out_of_memory,
-              "a device fraction of " + std::to_string(fraction) + " needs " +
+              "a device fraction of " + core::show_number(fraction) + " needs " +
                   std::to_string(needed) + " bytes of device memory and the budget is " +
                   std::to_string(memory.budget_bytes) + ": " +
                   std::to_string(needed - memory.budget_bytes) +

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <string>
 
+#include "core/show_number.hpp"
 #include "outboard/error.hpp"
 #include "outboard/sim.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 void check_rate(double value, const char* field) {
   if (std::isfinite(value) && value >= 0.0) return;
   throw Error(ErrorCode::invalid_config, std::string("sim::Options::rates.") + field + " is " +
-                                             std::to_string(value) +
+                                             core::show_number(value) +
                                              "; finite and at least 0 (instant) is allowed");
 }
 
