@@ -3,10 +3,14 @@
 /// the memory's own rate, are what `outboard bench update` makes.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
+#include "plain_loop.hpp"
 #include "simd/accumulate.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
@@ -78,6 +82,55 @@ BENCHMARK(update)
     ->ArgNames({"rule", "format", "stochastic"})
     ->ArgsProduct({{0, 1, 2, 3, 4, 5}, {0, 1, 2}, {0}})
     ->ArgsProduct({{0}, {0, 1}, {1}})
+    ->UseManualTime()
+    ->Unit(benchmark::kMicrosecond);
+
+/// Seconds of one step of the plain loop over the rig's data, on the rig's thread.
+double run_plain(Rig& rig, std::uint32_t passes) {
+  const simd::RuleScalars scalars = scalars_of(Rule::adamw, false);
+  return rig.crew.run([&](std::uint32_t, std::uint32_t) {
+    for (std::uint32_t pass = 0; pass < passes; ++pass) {
+      for (const Piece& piece : rig.layout[0].slices[0].pieces) {
+        bench::plain_adamw(rig.stepper.view(0).shard(piece, Rule::adamw),
+                           std::get<simd::AdamWScalars>(scalars));
+      }
+    }
+  });
+}
+
+/// Whether both make the same masters of fresh data, up to roundings.
+bool same_masters(Rig& rig) {
+  rig.stepper.fill(Values::normal);
+  (void)rig.stepper.run(Values::normal, 1);
+  const std::span<float> param = rig.stepper.view(0).param;
+  const std::vector<float> ours(param.begin(), param.end());
+  rig.stepper.fill(Values::normal);
+  (void)run_plain(rig, 1);
+  return std::equal(ours.begin(), ours.end(), param.begin(),
+                    [](float a, float b) { return std::fabs(a - b) <= 1e-7F; });
+}
+
+void plain_loop(benchmark::State& state) {
+  Workload workload;
+  workload.params = static_cast<std::uint64_t>(state.range(0));
+  workload.grad = workload.weight = static_cast<Format>(state.range(1));
+  Rig rig(workload);
+  if (!same_masters(rig)) return state.SkipWithError("the plain loop computes something else");
+  const auto passes =
+      static_cast<std::uint32_t>(std::max<std::uint64_t>(kElems / workload.params, 1));
+  std::vector<double> plain;
+  std::vector<double> ours;
+  for (auto _ : state) {
+    ours.push_back(rig.stepper.run(Values::normal, passes));
+    plain.push_back(run_plain(rig, passes));
+    state.SetIterationTime(plain.back());
+  }
+  state.counters["over_ours"] = summarize(ratios(plain, ours)).median;
+  state.SetLabel("adamw " + std::string(name_of(workload.grad)) + " in a plain loop");
+}
+BENCHMARK(plain_loop)
+    ->ArgNames({"params", "format"})
+    ->ArgsProduct({{100'000, 1'000'000, 10'000'000, 100'000'000}, {0, 1, 2}})
     ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
