@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Runs the kernels' tests on processors that are not there, emulated by qemu: 64-bit Arm with and
-# without SVE, and, on an x86-64 machine, x86-64 without AVX. Golden bits must be those of this one.
+# without SVE, and, on an x86-64 machine, x86-64 without AVX, where the command line and an example
+# run as well. Bits must be those of this one.
 #   tools/arm_check.sh          all of them
 #   tools/arm_check.sh sve      only that one (sve, neon, plain-x86)
 # Installs or fetches what it needs, Debian packages only, into build/arm.
@@ -71,17 +72,30 @@ run_arm() {
 run_sve() { run_arm max,sve256=on 'sve neon scalar' "$matrix"; }
 run_neon() { run_arm cortex-a57 'neon scalar' '*Golden*:*Rules*:Convert*AgreeBit*:*AdamW*:*Ragged*'; }
 
+# What an example prints, and what the benchmark computes: its instruction set and its digest.
+whole_programs() {
+  "$@" build/clang/bin/outboard_minimal
+  "$@" build/clang/bin/outboard bench update --params 1e5 --threads 1 --repeat 7 --json - |
+    grep -E '"(isa|digest)":'
+}
+
 # The whole library, static initialisers too, where there is no AVX: only scalar kernels may run.
 run_plain-x86() {
   [[ $(uname -m) == x86_64 ]] || return 0
   build_preset clang --target simd_update_test simd_update_layout_test simd_reduce_test \
-    simd_target_test
+    simd_target_test outboard_cli outboard_minimal
   local test emulator=(qemu-x86_64-static -cpu Nehalem)
   say "emulated x86-64 without AVX"
   for test in update reduce target; do
     "${emulator[@]}" build/clang/bin/simd_${test}_test --gtest_brief=1 --gtest_filter="$matrix"
   done
   "${emulator[@]}" build/clang/bin/simd_update_layout_test --gtest_brief=1 --gtest_filter='*Ragged*'
+  local here there
+  here=$(OUTBOARD_SIMD=scalar whole_programs)
+  there=$(whole_programs "${emulator[@]}")
+  [[ $there == *'"isa": "scalar"'*digest* ]] || die "without AVX other kernels were chosen: $there"
+  diff <(echo "$here") <(echo "$there") >&2 || die "whole programs give other bits without AVX"
+  say "the benchmark and an example: the same bits"
 }
 
 ensure_packages "${arm_packages[@]}"
