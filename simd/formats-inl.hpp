@@ -166,7 +166,7 @@ HWY_INLINE hn::Vec<hn::Rebind<std::uint16_t, DF>> BoundedToRandom(
   auto drawn = hn::Sub(hn::ShiftRight<13>(carried), hn::Set(du, 0x1C000u));
   const auto size = hn::BitCast(df, magnitude);
   const auto is_tiny = hn::Lt(size, hn::Set(df, 0x1p-14F));
-  // Few weights are: 0.5 ns per parameter are saved where a vector has none.
+  // Few weights are, so that most vectors can do without.
   if (HWY_UNLIKELY(!hn::AllFalse(df, is_tiny))) {
     const auto tiny = TinyToRandom(df, hn::IfThenElseZero(is_tiny, size), random);
     drawn = hn::IfThenElse(hn::RebindMask(du, is_tiny), tiny, drawn);

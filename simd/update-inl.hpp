@@ -119,7 +119,7 @@ struct Step {
   typename Rule::Scalars scalars;
   Rounding rounding;
   float ema_one_minus_decay;
-  bool stream;  ///< weights past the cache: they must be aligned as a vector of them
+  bool stream;  ///< weights past the cache, which else reads their lines first: aligned as a vector
 };
 
 template <class DF, class Lanes>
@@ -266,7 +266,8 @@ HWY_INLINE std::size_t Misaligned(DW dw, const hn::TFromD<DW>* weight) {
 }
 
 /// Elements before `end` whose weights share their line of the cache with others behind it, whole
-/// vectors. Such a line must not go past the cache: completing it later would cost a microsecond.
+/// vectors. Such a line does not go past the cache: completing it later costs more than all of a
+/// small shard's stores.
 template <class DW>
 HWY_INLINE std::size_t InLastLine(DW dw, const hn::TFromD<DW>* end) {
   constexpr std::size_t kLineBytes = 64;

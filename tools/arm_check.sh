@@ -74,8 +74,8 @@ run_neon() { run_arm cortex-a57 'neon scalar' '*Golden*:*Rules*:Convert*AgreeBit
 
 # What an example prints, and what the benchmark computes: its instruction set and its digest.
 whole_programs() {
-  "$@" build/clang/bin/outboard_minimal
-  "$@" build/clang/bin/outboard bench update --params 1e5 --threads 1 --repeat 7 --json - |
+  "$@" build/release/bin/outboard_minimal
+  "$@" build/release/bin/outboard bench update --params 1e5 --threads 1 --repeat 7 --json - |
     grep -E '"(isa|digest)":'
 }
 
@@ -83,7 +83,8 @@ whole_programs() {
 run_plain-x86() {
   [[ $(uname -m) == x86_64 ]] || return 0
   build_preset clang --target simd_update_test simd_update_layout_test simd_reduce_test \
-    simd_target_test outboard_cli outboard_minimal
+    simd_target_test
+  build_preset release --target outboard_cli outboard_minimal
   local test emulator=(qemu-x86_64-static -cpu Nehalem)
   say "emulated x86-64 without AVX"
   for test in update reduce target; do
