@@ -213,6 +213,32 @@ TEST_P(EachWay, GivesBackWhatItTook) {
   EXPECT_EQ(trainer.gpu().memory().used_bytes, used);
 }
 
+/// Refused before or after the device was asked for something: the only error is the one that says
+/// so.
+TEST_P(EachWay, ABadOptionIsTheOneErrorAndLeavesNothing) {
+  const sim::Gpu gpu(small_model(GetParam()).device);
+  const sim::Counters before = gpu.counters();
+  Config clip = GetParam().apply({});
+  clip.max_grad_norm = -1.0;
+  Config bucket = GetParam().apply({});
+  bucket.bucket_bytes = 1;
+  Config scale = GetParam().apply({});
+  scale.loss_scaling.initial_scale = 0.0;
+  Config machine = GetParam().apply({});
+  machine.host.synthetic_topology = "a machine of dreams";
+  const std::vector<std::pair<const char*, Config>> broken = {{"max_grad_norm", clip},
+                                                              {"bucket_bytes", bucket},
+                                                              {"initial_scale", scale},
+                                                              {"a machine of dreams", machine}};
+  for (const auto& [named, config] : broken) {
+    expect_error(ErrorCode::invalid_config, {named}, [&] { Engine engine(gpu.device(), config); });
+    EXPECT_EQ(holdings(gpu.counters()), holdings(before)) << named;
+  }
+  TinyTrainer trainer(gpu, small_model(GetParam()));
+  trainer.start();  // only the options were wrong
+  EXPECT_TRUE(trainer.step().result.applied());
+}
+
 TEST_P(EachWay, ACommitThatRunsOutOfDeviceMemoryLeavesNothing) {
   TinyOptions options = small_model(GetParam());
   sim::Gpu gpu(options.device);
