@@ -11,4 +11,5 @@
 #include "outboard/rules.hpp"     // IWYU pragma: export
 #include "outboard/sim.hpp"       // IWYU pragma: export
 #include "outboard/stats.hpp"     // IWYU pragma: export
+#include "outboard/timeline.hpp"  // IWYU pragma: export
 #include "outboard/types.hpp"     // IWYU pragma: export

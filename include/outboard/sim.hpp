@@ -13,6 +13,7 @@
 
 #include "outboard/device.hpp"
 #include "outboard/export.hpp"
+#include "outboard/timeline.hpp"
 #include "outboard/types.hpp"
 
 namespace outboard::sim {
@@ -156,6 +157,14 @@ class OUTBOARD_API Gpu {
   /// Blocks until everything queued on the stream (all streams) has run.
   void synchronize(NativeStream stream);
   void synchronize();
+
+  /// Forgets what was recorded and keeps, from now on, what the device runs, what engines on it run
+  /// on the host and the calls that wait: at most `spans` of them, in memory taken now. 0: stops.
+  /// Off at first, and then costs nothing. Spans of one row do not overlap, except in Mode::threads
+  /// kernels without a duration, and waits of several threads.
+  void start_recording(std::size_t spans);
+  /// What has ended since start_recording(), by the clock of now(). Recording goes on.
+  [[nodiscard]] Timeline recording() const;
 
   [[nodiscard]] MemoryUse memory() const;
   [[nodiscard]] Counters counters() const;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/waiter.hpp"
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <string>
@@ -14,16 +15,12 @@ namespace {
 class ThreadWaiter final : public Waiter {
  public:
   void wait(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition,
-            const char* /*who*/) override {
-    for (;;) {
-      // Read before the condition: a wake() that comes after the condition was found false has
-      // then already moved the epoch, and the sleep below ends at once.
-      const std::uint64_t seen = epoch();
-      if (condition()) return;
-      lock.unlock();
-      sleep_past(seen);
-      lock.lock();
-    }
+            const char* who) override {
+    if (!recording()) return wait_until(lock, condition);
+    const std::int64_t start_ns = now_ns();
+    const bool waits = !condition();
+    wait_until(lock, condition);
+    if (waits) record(who, {start_ns, now_ns()});
   }
 
   void wake() noexcept override {
@@ -35,6 +32,22 @@ class ThreadWaiter final : public Waiter {
   }
 
  private:
+  static std::int64_t now_ns() noexcept {
+    return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+  }
+
+  void wait_until(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition) {
+    for (;;) {
+      // Read before the condition: a wake() that comes after the condition was found false has
+      // then already moved the epoch, and the sleep below ends at once.
+      const std::uint64_t seen = epoch();
+      if (condition()) return;
+      lock.unlock();
+      sleep_past(seen);
+      lock.lock();
+    }
+  }
+
   std::uint64_t epoch() {
     const std::scoped_lock guard(mutex_);
     return epoch_;
@@ -56,12 +69,14 @@ class VirtualWaiter final : public Waiter {
 
   void wait(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition,
             const char* who) override {
+    const VirtualTime start_ns = loop_.now();
     while (!condition()) {
       lock.unlock();
       const bool ran = loop_.run_one();
       lock.lock();
       if (!ran) deadlock(lock, who);
     }
+    if (recording()) record(who, {start_ns, loop_.now()});
   }
 
   void wake() noexcept override {}

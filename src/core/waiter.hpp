@@ -7,6 +7,7 @@
 #include <mutex>
 
 #include "core/function_ref.hpp"
+#include "core/span_recorder.hpp"
 
 namespace outboard::core {
 
@@ -26,6 +27,19 @@ class Waiter {
 
   /// Some condition may have become true. Call after the change, from any thread, locked or not.
   virtual void wake() noexcept = 0;
+
+  /// Keeps a span of each wait that takes time. `recorder` must outlive the waiter, or be null.
+  void record_to(SpanRecorder* recorder) noexcept { recorder_ = recorder; }
+
+ protected:
+  [[nodiscard]] bool recording() const noexcept { return recorder_ != nullptr && recorder_->on(); }
+  void record(const char* who, const RecordedTime& time) noexcept {
+    if (time.end_ns == time.start_ns) return;
+    recorder_->add({.row = TimelineRow::caller, .kind = SpanKind::wait, .name = who}, time);
+  }
+
+ private:
+  SpanRecorder* recorder_ = nullptr;
 };
 
 std::unique_ptr<Waiter> make_thread_waiter();

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "core/callback.hpp"
+#include "core/span_recorder.hpp"
 #include "core/virtual_loop.hpp"
 #include "core/waiter.hpp"
 #include "outboard/types.hpp"
@@ -117,6 +118,9 @@ class Backend {
   /// The first asynchronous failure, or "" while the device is sound. Never throws.
   [[nodiscard]] virtual std::string lost_reason() const = 0;
   [[nodiscard]] virtual bool lost() const noexcept = 0;
+
+  /// For the executor of an engine on this device. Null: the device records nothing.
+  [[nodiscard]] virtual core::SpanRecorder* recorder() noexcept { return nullptr; }
 
   // --- memory ---
   /// 256-byte aligned device memory. @throws Error{out_of_memory} saying asked, used and limit.

@@ -104,6 +104,7 @@ class Engine::Impl {
     require_before_commit("commit()");
     device::Backend& backend = *device_.backend();
     auto executor = make_executor(backend, machine_, threads_.threads_per_node);
+    if (core::SpanRecorder* recorder = backend.recorder()) executor->record_to(*recorder);
     pipeline_ = std::make_unique<pipeline::Pipeline>(
         backend, *executor, machine_, config_,
         pipeline::Pipeline::Model{.groups = groups_, .parameters = parameters_});

@@ -61,6 +61,10 @@ void CrewExecutor::reserve(std::size_t tasks) {
   for (const auto& crew : crews_) crew->reserve(tasks);
 }
 
+void CrewExecutor::record_to(core::SpanRecorder& recorder) {
+  for (const auto& crew : crews_) crew->record_to(recorder);
+}
+
 std::uint32_t CrewExecutor::threads(std::uint32_t node) const noexcept {
   return crews_[node]->workers();
 }

@@ -26,6 +26,7 @@ class CrewExecutor : public Executor {
  public:
   void post(const Task& task) noexcept final { crews_[task.node]->post(task); }
   void reserve(std::size_t tasks) final;
+  void record_to(core::SpanRecorder& recorder) final;
   [[nodiscard]] std::uint32_t threads(std::uint32_t node) const noexcept final;
   [[nodiscard]] std::uint32_t nodes() const noexcept final;
   [[nodiscard]] std::int64_t busy_ns(std::uint32_t node) const noexcept final;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/span_recorder.hpp"
 #include "core/virtual_loop.hpp"
 #include "topology/machine.hpp"
 
@@ -32,6 +33,7 @@ struct Task {
   void (*done)(void* context, std::uint64_t argument) noexcept = nullptr;
   void* context = nullptr;
   std::uint64_t argument = 0;
+  SpanKind kind = SpanKind::other;  ///< for recording, with `argument` as the index
 };
 
 class Executor {
@@ -44,6 +46,9 @@ class Executor {
   virtual void post(const Task& task) noexcept = 0;
   /// Makes room for `tasks` queued tasks on every node.
   virtual void reserve(std::size_t tasks) = 0;
+  /// Keeps a span of each task from now on: from its first body's start to its last one's end.
+  /// `recorder` must outlive the executor.
+  virtual void record_to(core::SpanRecorder& recorder) = 0;
   [[nodiscard]] virtual std::uint32_t threads(std::uint32_t node) const noexcept = 0;
   [[nodiscard]] virtual std::uint32_t nodes() const noexcept = 0;
   /// Nanoseconds the node has been running task bodies.

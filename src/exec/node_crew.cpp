@@ -35,6 +35,11 @@ void NodeCrew::reserve(std::size_t tasks) {
   queue_.reserve(tasks);
 }
 
+void NodeCrew::record_to(core::SpanRecorder& recorder) {
+  const std::lock_guard lock(mutex_);
+  recorder_ = &recorder;
+}
+
 /// Hands the next task to its workers if the node is free. Mutex held.
 void NodeCrew::start_next() noexcept {
   if (running_.active || queue_.empty() || came_ == 0) return;
@@ -61,8 +66,10 @@ void NodeCrew::run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker
 
 /// On the worker that ran the last part: nobody else touches `running_` until the next task starts.
 void NodeCrew::finish(std::unique_lock<std::mutex>& lock) noexcept {
-  busy_ns_ += now_ns() - running_.started_ns;
+  const core::RecordedTime time{running_.started_ns, now_ns()};
+  busy_ns_ += time.end_ns - time.start_ns;
   const Task task = running_.task;
+  record_task(recorder_, task, time);
   lock.unlock();
   run_done(task);
   lock.lock();

@@ -24,6 +24,7 @@ class NodeCrew {
   /// Allocates nothing while the queue has room.
   void post(const Task& task) noexcept;
   void reserve(std::size_t tasks);
+  void record_to(core::SpanRecorder& recorder);
 
   /// Makes the calling thread a worker, bound to the node, until stop() and an empty queue; then
   /// gives it back its affinity. Returns at once if the crew is complete.
@@ -72,6 +73,7 @@ class NodeCrew {
   bool stopping_ = false;
   std::int64_t busy_ns_ = 0;
   std::string binding_note_;
+  core::SpanRecorder* recorder_ = nullptr;
 };
 
 }  // namespace outboard::exec

@@ -26,6 +26,17 @@ class DefaultFpEnvironment {
   std::fenv_t saved_;
 };
 
+inline void record_task(core::SpanRecorder* recorder, const Task& task,
+                        const core::RecordedTime& time) noexcept {
+  if (recorder == nullptr || !recorder->on()) return;
+  recorder->add({.row = TimelineRow::node,
+                 .node = task.node,
+                 .kind = task.kind,
+                 .index = static_cast<std::uint32_t>(task.argument),
+                 .name = span_kind_name(task.kind)},
+                time);
+}
+
 inline void run_part(const Task& task, std::uint32_t part) noexcept {
   const DefaultFpEnvironment environment;
   task.body(task.context, task.argument, part);

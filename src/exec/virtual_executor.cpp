@@ -22,6 +22,7 @@ struct VirtualNode {
   bool running = false;    ///< it ends `task`; otherwise it starts the queue's next
   bool body_last = false;  ///< the body of `task` is still to run
   std::int64_t busy_ns = 0;
+  core::SpanRecorder* recorder = nullptr;
 };
 
 void run_body(const Task& task) noexcept {
@@ -47,6 +48,7 @@ void start_next(VirtualNode& node) {
   if (!node.body_last) run_body(node.task);
   const std::int64_t cost_ns = duration_ns(node, node.task);
   node.busy_ns += cost_ns;
+  record_task(node.recorder, node.task, {node.loop->now(), node.loop->now() + cost_ns});
   schedule(node, cost_ns);
 }
 
@@ -117,6 +119,9 @@ class VirtualExecutor final : public Executor {
   }
   void reserve(std::size_t tasks) override {
     for (VirtualNode& node : nodes_) node.queue.reserve(tasks);
+  }
+  void record_to(core::SpanRecorder& recorder) override {
+    for (VirtualNode& node : nodes_) node.recorder = &recorder;
   }
   [[nodiscard]] std::uint32_t threads(std::uint32_t node) const noexcept override {
     return nodes_[node].threads;

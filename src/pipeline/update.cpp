@@ -75,6 +75,7 @@ void Update::post(std::uint32_t bucket, Phase phase) noexcept {
   task.done = phase == Phase::measure ? &Update::measure_done : &Update::apply_done;
   task.context = this;
   task.argument = bucket;
+  task.kind = SpanKind::update;
   flow_.post(task);
 }
 

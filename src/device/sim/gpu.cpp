@@ -88,6 +88,14 @@ void Gpu::synchronize() {
   backend_of(device_).synchronize_all();
 }
 
+void Gpu::start_recording(std::size_t spans) {
+  backend_of(device_).start_recording(spans);
+}
+
+Timeline Gpu::recording() const {
+  return backend_of(device_).recording();
+}
+
 MemoryUse Gpu::memory() const {
   return backend_of(device_).memory_use();
 }

@@ -122,6 +122,32 @@ double touched(const Other&) {
   return 0.0;
 }
 
+// Kinds are known of the engine's kernels only: what a copy carries is known to its stream.
+void describe(const CopyToHost& work, core::RecordedSpan& span) {
+  span.bytes = work.dst.size();
+  span.address = work.src;
+}
+void describe(const CopyToDevice& work, core::RecordedSpan& span) {
+  span.bytes = work.src.size();
+  span.address = work.dst;
+}
+void describe(const ReduceGradient& work, core::RecordedSpan& span) {
+  span.kind = SpanKind::norm;
+  span.address = work.grad.data;
+}
+void describe(const DeviceUpdate& work, core::RecordedSpan& span) {
+  span.kind = SpanKind::update;
+  span.address = work.weight.data;
+}
+template <class Other>
+void describe(const Other&, core::RecordedSpan&) {}
+
+TimelineRow row_of(Engine engine) {
+  return engine == Engine::link_down ? TimelineRow::link_down
+         : engine == Engine::link_up ? TimelineRow::link_up
+                                     : TimelineRow::compute;
+}
+
 std::int64_t duration(const CopyToHost& work, const Rates& rates) {
   return rates.copy_latency.count() +
          at_rate(static_cast<double>(work.dst.size()), rates.link_down_bytes_per_s);
@@ -157,6 +183,14 @@ Engine engine_of(const Work& work) noexcept {
 
 const char* name_of(const Work& work) noexcept {
   return std::visit([](const auto& kind) { return name(kind); }, work);
+}
+
+core::RecordedSpan span_of(const Work& work) noexcept {
+  core::RecordedSpan span;
+  span.row = row_of(engine_of(work));
+  span.name = name_of(work);
+  std::visit([&](const auto& kind) { describe(kind, span); }, work);
+  return span;
 }
 
 std::int64_t duration_ns(const Work& work, const Rates& rates) {

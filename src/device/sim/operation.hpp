@@ -79,6 +79,8 @@ struct Operation {
 [[nodiscard]] Call call_of(const Work& work) noexcept;
 [[nodiscard]] Engine engine_of(const Work& work) noexcept;
 [[nodiscard]] const char* name_of(const Work& work) noexcept;
+/// How the operation appears in a timeline, without a stream.
+[[nodiscard]] core::RecordedSpan span_of(const Work& work) noexcept;
 /// Time on its engine at these rates; a trainer's kernel brings its own.
 [[nodiscard]] std::int64_t duration_ns(const Work& work, const Rates& rates);
 

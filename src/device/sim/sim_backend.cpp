@@ -18,14 +18,25 @@ std::uint32_t next_tag() {
 
 }  // namespace
 
-SimBackend::SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter)
+SimBackend::SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter,
+                       std::int64_t origin_ns)
     : options_(options),
       memory_(options.memory_bytes, options.mode == Mode::virtual_time),
       tag_(next_tag()),
+      recorder_(origin_ns),
       waiter_(std::move(waiter)),
       faults_(options.faults),
       events_(tag_, "event"),
-      flags_(tag_, "flag") {}
+      flags_(tag_, "flag") {
+  waiter_->record_to(&recorder_);
+}
+
+void SimBackend::record_span(const Stream& stream, const core::RecordedTime& time) noexcept {
+  if (!recorder_.on() || engine_of(stream.current.work) == Engine::none) return;
+  core::RecordedSpan span = span_of(stream.current.work);
+  span.stream = stream.name;
+  recorder_.add(span, time);
+}
 
 double SimBackend::host_elems_per_s(std::uint32_t node) const noexcept {
   const auto& rates = options_.rates.host_elems_per_s;

@@ -38,10 +38,14 @@ class SimBackend : public device::Backend {
   [[nodiscard]] MemoryUse memory_use() const { return memory_.use(); }
   [[nodiscard]] Counters counters() const;
 
+  void start_recording(std::size_t capacity) { recorder_.start(capacity); }
+  [[nodiscard]] Timeline recording() const { return recorder_.take(); }
+
   // --- device::Backend ---
   [[nodiscard]] std::string_view name() const noexcept final { return "sim"; }
   [[nodiscard]] bool stream_memory_ops() const noexcept final { return options_.stream_memory_ops; }
   [[nodiscard]] core::Waiter& waiter() noexcept final { return *waiter_; }
+  [[nodiscard]] core::SpanRecorder* recorder() noexcept final { return &recorder_; }
   [[nodiscard]] double host_elems_per_s(std::uint32_t node) const noexcept final;
   [[nodiscard]] std::string lost_reason() const final;
   [[nodiscard]] bool lost() const noexcept final { return lost_.load(std::memory_order_acquire); }
@@ -86,7 +90,8 @@ class SimBackend : public device::Backend {
                 std::uint64_t elems) final;
 
  protected:
-  SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter);
+  /// `origin_ns`: the clock of core::RecordedTime when now_ns() is 0.
+  SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter, std::int64_t origin_ns);
 
   // --- what a mode adds; all are called with the mutex held, unless said otherwise ---
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream() = 0;
@@ -101,6 +106,9 @@ class SimBackend : public device::Backend {
   /// never recorded.
   virtual void deliver_apart(Stream* stream, const core::Callback& callback) = 0;
   virtual void on_lost() noexcept = 0;
+
+  /// Keeps a span of the stream's current operation if somebody records. With or without the mutex.
+  void record_span(const Stream& stream, const core::RecordedTime& time) noexcept;
 
   // --- what the modes use; all with the mutex held ---
   [[nodiscard]] bool satisfied(const Work& wait) const;
@@ -138,6 +146,7 @@ class SimBackend : public device::Backend {
   void lose_if_failing(Call call, std::uint64_t number) noexcept;
 
   const std::uint32_t tag_;  // differs between devices of one process
+  core::SpanRecorder recorder_;
   std::unique_ptr<core::Waiter> waiter_;
   FaultPlan faults_;
   HandleTable<EventState> events_;

@@ -27,8 +27,7 @@ struct ThreadStream final : Stream {
 
 class ThreadBackend final : public SimBackend {
  public:
-  explicit ThreadBackend(const Options& options)
-      : SimBackend(options, core::make_thread_waiter()), apart_thread_([this] { run_apart(); }) {}
+  explicit ThreadBackend(const Options& options) : ThreadBackend(options, Clock::now()) {}
   ~ThreadBackend() override;
 
   [[nodiscard]] core::VirtualLoop* virtual_loop() noexcept override { return nullptr; }
@@ -38,6 +37,14 @@ class ThreadBackend final : public SimBackend {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
+  ThreadBackend(const Options& options, Clock::time_point start)
+      : SimBackend(options, core::make_thread_waiter(), ns_of(start)),
+        start_(start),
+        apart_thread_([this] { run_apart(); }) {}
+  static std::int64_t ns_of(Clock::time_point time) noexcept {
+    return std::chrono::nanoseconds(time.time_since_epoch()).count();
+  }
+
   struct Apart {
     Stream* stream = nullptr;
     core::Callback callback;
@@ -59,11 +66,12 @@ class ThreadBackend final : public SimBackend {
   bool await_head(Lock& lock, ThreadStream& stream);
   void run_current(Lock& lock, ThreadStream& stream);
   void run_timed(ThreadStream& stream);
+  void run_untimed(ThreadStream& stream);
   void sleep_until(ThreadStream& stream, Clock::time_point deadline);
   void deliver_due(Lock& lock, ThreadStream& stream);
   void run_apart() noexcept;
 
-  const Clock::time_point start_ = Clock::now();
+  const Clock::time_point start_;
   std::array<std::mutex, kEngines> engines_;
   bool closing_ = false;
   std::condition_variable apart_changed_;
@@ -166,16 +174,25 @@ void ThreadBackend::run_current(Lock& lock, ThreadStream& stream) {
   complete(stream);
 }
 
+void ThreadBackend::run_untimed(ThreadStream& stream) {
+  if (!recorder()->on()) return run(stream.current.work, memory_);
+  const std::int64_t start_ns = ns_of(Clock::now());
+  run(stream.current.work, memory_);
+  record_span(stream, {start_ns, ns_of(Clock::now())});
+}
+
 void ThreadBackend::run_timed(ThreadStream& stream) {
   const Operation& operation = stream.current;
-  if (operation.duration_ns == 0) return run(operation.work, memory_);
+  if (operation.duration_ns == 0) return run_untimed(stream);
   const std::scoped_lock engine(engines_[static_cast<std::size_t>(engine_of(operation.work))]);
-  const Clock::time_point deadline = Clock::now() + std::chrono::nanoseconds(operation.duration_ns);
+  const Clock::time_point start = Clock::now();
+  const Clock::time_point deadline = start + std::chrono::nanoseconds(operation.duration_ns);
   // The host must not find the data before the copy's time is over.
   const bool at_end = std::holds_alternative<CopyToHost>(operation.work);
   if (!at_end) run(operation.work, memory_);
   sleep_until(stream, deadline);
   if (at_end && !lost()) run(operation.work, memory_);
+  record_span(stream, {ns_of(start), ns_of(Clock::now())});
 }
 
 void ThreadBackend::sleep_until(ThreadStream& stream, Clock::time_point deadline) {

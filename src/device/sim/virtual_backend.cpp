@@ -17,6 +17,7 @@ enum class Phase : std::uint8_t { blocked, for_engine, running };
 
 struct VirtualStream final : Stream {
   Phase phase = Phase::blocked;
+  std::int64_t start_ns = 0;
   bool early = false;                // takes effect (a copy: reads) at the start of its time
   std::vector<std::byte> in_flight;  // what a copy has read and not yet written
 };
@@ -43,7 +44,7 @@ class VirtualBackend final : public SimBackend {
  public:
   /// `loop` is this backend's own; a base class needs it first, hence from outside.
   VirtualBackend(const Options& options, std::unique_ptr<core::VirtualLoop> loop)
-      : SimBackend(options, core::make_virtual_waiter(*loop)), loop_(std::move(loop)) {
+      : SimBackend(options, core::make_virtual_waiter(*loop), 0), loop_(std::move(loop)) {
     // How many are due at once varies with the seed.
     for (EngineState& engine : engines_) engine.ready.reserve(256);
     pending_.reserve(1024);
@@ -172,6 +173,7 @@ void VirtualBackend::dispatch(std::size_t engine) {
   state.ready.erase(state.ready.begin() + static_cast<std::ptrdiff_t>(choice));
   state.busy = true;
   stream.phase = Phase::running;
+  stream.start_ns = loop_->now();
   stream.early = loop_->random_below(2) == 0;
   loop_->after(stream.current.duration_ns + random_delay(),
                later<&VirtualBackend::finish_number>(stream.number));
@@ -182,6 +184,7 @@ void VirtualBackend::dispatch(std::size_t engine) {
 void VirtualBackend::finish(VirtualStream& stream) {
   if (lost()) return;
   guarded(stream, [&] { end_effect(stream); });
+  record_span(stream, {stream.start_ns, loop_->now()});
   if (auto* kernel = std::get_if<TrainerKernel>(&stream.current.work)) kernel->body = nullptr;
   const Lock lock(mutex_);
   if (lost()) return;

@@ -77,8 +77,9 @@ struct Bench : Rig {
   std::atomic<int> called{0};
 };
 
-std::uint64_t allocations_of_a_warm_step(const sim::Options& options) {
+std::uint64_t allocations_of_a_warm_step(const sim::Options& options, std::size_t spans = 0) {
   Bench bench(options);
+  bench.gpu.start_recording(spans);
   for (int i = 0; i < 10; ++i) bench.step();
   const std::uint64_t before = allocations;
   for (int i = 0; i < 10; ++i) bench.step();
@@ -93,6 +94,10 @@ TEST(SimAllocations, TheCounterCounts) {
 
 TEST(SimAllocations, WarmStepsAllocateNothingInVirtualTime) {
   EXPECT_EQ(allocations_of_a_warm_step(virtual_options()), 0u);
+}
+
+TEST(SimAllocations, RecordingAllocatesNothingOnceStarted) {
+  EXPECT_EQ(allocations_of_a_warm_step(virtual_options(), 5000), 0u);
 }
 
 // How far a thread falls behind differs from step to step, so its queue may still grow once.
