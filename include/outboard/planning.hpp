@@ -11,6 +11,7 @@
 #include "outboard/config.hpp"
 #include "outboard/export.hpp"
 #include "outboard/stats.hpp"
+#include "outboard/timeline.hpp"
 #include "outboard/types.hpp"
 
 namespace outboard {
@@ -87,13 +88,15 @@ struct OUTBOARD_API PlannedStep {
   }
 };
 
-/// Simulates a step under `config.schedule` with buckets of `config.bucket_bytes`.
+/// Simulates a step under `config.schedule` with buckets of `config.bucket_bytes`. `timeline`, if
+/// not null, gets what runs in it, from the end of one forward to the end of the next.
 /// @throws Error{invalid_config} for settings, Error{invalid_argument} for a model or rates that
 /// make no sense, Error{out_of_memory} for a fraction beyond the budget.
 [[nodiscard]] OUTBOARD_API PlannedStep plan_step(const PlannedModel& model,
                                                  const PlanningMachine& machine,
                                                  const Config& config,
-                                                 const PlannedPlacement& placement = {});
+                                                 const PlannedPlacement& placement = {},
+                                                 Timeline* timeline = nullptr);
 
 /// What Engine::ledger() will say after commit() of groups of AdamW or Adam, without addresses, on
 /// a machine of `nodes` NUMA nodes of equally many threads that pins what it is asked to.

@@ -94,11 +94,12 @@ Workload common_workload(const BenchUpdateWords& words) {
 
 }  // namespace
 
-void add_bench_update(CLI::App& bench, BenchUpdateWords& words) {
+CLI::App* add_bench_update(CLI::App& bench, BenchUpdateWords& words) {
   CLI::App* update = bench.add_subcommand("update", "the update kernel against the memory's rate");
   add_what_options(*update, words);
   add_how_options(*update, words);
   update->footer(kExamples);
+  return update;
 }
 
 BenchUpdate settle(const BenchUpdateWords& words) {

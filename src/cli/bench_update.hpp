@@ -21,7 +21,8 @@ struct BenchUpdateWords {
   std::string json, html;
 };
 
-void add_bench_update(CLI::App& bench, BenchUpdateWords& words);
+/// @return the subcommand, to ask whether it was parsed.
+CLI::App* add_bench_update(CLI::App& bench, BenchUpdateWords& words);
 /// @throws UsageError, or Error as validate() of update_bench does.
 [[nodiscard]] BenchUpdate settle(const BenchUpdateWords& words);
 /// Measures and reports. @return the exit status: 0, or 1 if a result was not what it should be.

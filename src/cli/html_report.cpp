@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
+#include "cli/page.hpp"
 #include "cli/report.hpp"
 #include "outboard/version.hpp"
 
@@ -13,21 +14,10 @@ using update_bench::ratios;
 using update_bench::summarize;
 using update_bench::Summary;
 
-const char* const kStyle =
-    ":root{color-scheme:light dark;--ink:#1b1f24;--soft:#6a737d;--line:#d8dee4;--page:#fff;"
-    "--ours:#0b6e99;--roof:#b4bec8}"
-    "@media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9aa4ae;--line:#30363d;"
-    "--page:#0d1117;--ours:#4fb3e0;--roof:#57606a}}"
-    "body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);"
-    "max-width:960px;margin:2rem auto;padding:0 1rem}"
-    "h1{font-size:1.4rem;margin-bottom:.2rem}p{color:var(--soft);margin:.3rem 0}"
-    "code{font:13px ui-monospace,monospace}figure{margin:1.5rem 0}"
-    "svg{width:100%;height:auto}svg text{font:12px system-ui,sans-serif;fill:var(--ink)}"
-    "svg .soft{fill:var(--soft)}svg .axis{stroke:var(--line)}svg .spread{stroke:var(--ink)}"
-    "svg .ours{fill:var(--ours)}svg .roof{fill:var(--roof)}"
-    ".wide{overflow-x:auto}table{border-collapse:collapse;white-space:nowrap}"
-    "td,th{padding:.3rem .8rem .3rem 0;text-align:right;border-bottom:1px solid var(--line)}"
-    "td:first-child,th:first-child{text-align:left}";
+const char* const kColours =
+    ":root{--ours:#0b6e99;--roof:#b4bec8}"
+    "@media(prefers-color-scheme:dark){:root{--ours:#4fb3e0;--roof:#57606a}}"
+    "svg .spread{stroke:var(--ink)}svg .ours{fill:var(--ours)}svg .roof{fill:var(--roof)}";
 
 constexpr double kLeft = 210;
 constexpr double kRight = 90;
@@ -35,22 +25,6 @@ constexpr double kWidth = 920;
 constexpr double kRowHeight = 62;
 constexpr double kBarHeight = 18;
 constexpr double kTop = 34;
-
-std::string escaped(const std::string& text) {
-  std::string safe;
-  for (const char c : text) {
-    if (c == '<') {
-      safe += "&lt;";
-    } else if (c == '&') {
-      safe += "&amp;";
-    } else if (c == '\n') {
-      safe += "<br>";
-    } else {
-      safe += c;
-    }
-  }
-  return safe;
-}
 
 /// Rates have the quartiles of the times, turned round.
 Summary rate_of(double bytes, const std::vector<double>& ns) {
@@ -154,19 +128,17 @@ std::string table(const Report& report) {
 
 std::string html_of(const Report& report) {
   const update_bench::MachineInfo& machine = report.machine;
-  return std::string(
-             "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
-             "<meta name=\"viewport\" content=\"width=device-width\">"
-             "<title>outboard bench update</title><style>") +
-         kStyle + "</style></head><body>\n<h1>The update against the memory</h1>\n<p><code>" +
-         escaped(report.command) + "</code></p>\n<p>outboard " + kVersion + " · " +
-         escaped(machine.processor) + " · " + machine.isa + " · " + escaped(threads_of(machine)) +
-         "</p>\n<figure>" + chart(report) + "</figure>\n<div class=\"wide\">" + table(report) +
-         "</div>\n<p>The roof: three FP32 streams read and written (24 bytes per parameter) on the "
-         "same threads and pages, taken in turns with the update. Share: median over the repeats "
-         "of "
-         "the ratio of both rates.</p>\n<p>" +
-         escaped(machine.notes) + "</p>\n</body></html>\n";
+  return page(
+      "outboard bench update", kColours,
+      "<h1>The update against the memory</h1>\n<p><code>" + escaped(report.command) +
+          "</code></p>\n<p>outboard " + kVersion + " · " + escaped(machine.processor) + " · " +
+          machine.isa + " · " + escaped(threads_of(machine)) + "</p>\n<figure>" + chart(report) +
+          "</figure>\n<div class=\"wide\">" + table(report) +
+          "</div>\n<p>The roof: three FP32 streams read and written (24 bytes per parameter) on "
+          "the "
+          "same threads and pages, taken in turns with the update. Share: median over the repeats "
+          "of the ratio of both rates.</p>\n<p>" +
+          escaped(machine.notes) + "</p>\n");
 }
 
 }  // namespace outboard::cli

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 
+#include "cli/bench_step.hpp"
 #include "cli/bench_update.hpp"
 #include "cli/plan.hpp"
 #include "outboard/error.hpp"
@@ -33,7 +34,9 @@ int run(int argc, const char* const* argv) {
   CLI::App* bench = app.add_subcommand("bench", "measure this machine");
   bench->require_subcommand(1);
   outboard::cli::BenchUpdateWords words;
-  outboard::cli::add_bench_update(*bench, words);
+  const CLI::App* update = outboard::cli::add_bench_update(*bench, words);
+  outboard::cli::BenchStepWords step_words;
+  outboard::cli::add_bench_step(*bench, step_words);
   outboard::cli::PlanWords plan_words;
   const CLI::App* plan = outboard::cli::add_plan(app, plan_words);
   try {
@@ -44,7 +47,8 @@ int run(int argc, const char* const* argv) {
     return complain(std::string(error.what()) + "; outboard --help lists what there is", 2);
   }
   if (plan->parsed()) return outboard::cli::run(outboard::cli::settle(plan_words));
-  return outboard::cli::run(outboard::cli::settle(words));
+  if (update->parsed()) return outboard::cli::run(outboard::cli::settle(words));
+  return outboard::cli::run(outboard::cli::settle(step_words));
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <sstream>
 
 #include "cli/command_line.hpp"
+#include "cli/timeline.hpp"
 
 namespace outboard::cli {
 namespace {
@@ -26,7 +27,7 @@ const char* const kExamples =
     "Examples:\n"
     "  outboard plan --params 7b --gpu-mem 24GiB --pcie 25 --dram 60 --tflops 150\n"
     "  outboard plan --model llama-2-13b --tokens 32768 --micro-batches 4 --host-mem 256GiB\n"
-    "  outboard plan --config my-model/config.json --no-checkpointing --json plan.json\n";
+    "  outboard plan --config my-model/config.json --no-checkpointing --html plan.html\n";
 
 void add_model_options(CLI::App& app, PlanWords& words) {
   app.add_option("--params", words.params, "parameters of a model of usual proportions: 7b, 350m");
@@ -66,6 +67,9 @@ void add_machine_options(CLI::App& app, PlanWords& words) {
   app.add_option("--tflops", words.tflops, "what the trainer reaches")->check(positive);
   app.add_option("--hbm", words.hbm, "device memory, GB/s")->check(positive);
   app.add_option("--json", words.json, "write the figures to this file; -: to standard output");
+  app.add_option("--html", words.html, "write a page with the step's timeline to this file");
+  app.add_option("--trace", words.trace,
+                 "write a trace for ui.perfetto.dev or chrome://tracing to this file");
 }
 
 ModelShape shape_of(const PlanWords& words) {
@@ -167,6 +171,8 @@ PlanRequest settle(const PlanWords& words) {
   request.whole_logits = !words.chunked_loss;
   if (!words.activations.empty()) request.activation_bytes = parse_bytes(words.activations);
   request.json = words.json;
+  request.html = words.html;
+  request.trace = words.trace;
   if (request.tokens < request.micro_batches) {
     throw UsageError(std::to_string(request.tokens) + " tokens cannot be shared among " +
                      std::to_string(request.micro_batches) + " micro-batches");
@@ -175,14 +181,20 @@ PlanRequest settle(const PlanWords& words) {
 }
 
 int run(const PlanRequest& request) {
-  require_writable(request.json);
+  for (const std::string* path : {&request.json, &request.html, &request.trace}) {
+    require_writable(*path);
+  }
   const PlanReport report = make_plan_report(request);
   if (request.json == "-") {
     std::cout << plan_json(report) << std::flush;
-    return 0;
+  } else {
+    std::cout << plan_text(report) << std::flush;
+    if (!request.json.empty()) write_file(request.json, plan_json(report));
   }
-  std::cout << plan_text(report) << std::flush;
-  if (!request.json.empty()) write_file(request.json, plan_json(report));
+  if (!request.html.empty()) write_file(request.html, plan_html(report));
+  if (!request.trace.empty()) {
+    write_file(request.trace, trace_of(plan_timelines(request, report.free_bytes)));
+  }
   return 0;
 }
 

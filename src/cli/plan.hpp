@@ -22,7 +22,7 @@ struct PlanWords {
   std::uint32_t nodes = 1;
   double pcie = 0.0, dram = 0.0, tflops = 0.0, hbm = 0.0;
   bool no_checkpointing = false, all_gradients = false, chunked_loss = false;
-  std::string json;
+  std::string json, html, trace;
 };
 
 /// @return the subcommand, to ask whether it was parsed.

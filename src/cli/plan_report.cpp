@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "cli/plan_request.hpp"
+#include "cli/report.hpp"
 
 namespace outboard::cli {
 namespace {
@@ -27,15 +28,21 @@ PlanningMachine machine_of(const PlanRequest& request) {
 }
 
 PlannedStep step_at(const PlanRequest& request, std::uint64_t tokens,
-                    const PlannedPlacement& placement) {
-  return plan_step(plan_work(request, tokens), machine_of(request), config_of(request), placement);
+                    const PlannedPlacement& placement, Timeline* timeline = nullptr) {
+  return plan_step(plan_work(request, tokens), machine_of(request), config_of(request), placement,
+                   timeline);
+}
+
+const PlannedPlacement kAllOnDevice = {.kind = PlannedPlacement::Kind::fraction,
+                                       .device_fraction = 1.0};
+
+PlannedPlacement best_within(std::uint64_t free_bytes) {
+  return {.kind = PlannedPlacement::Kind::automatic, .device_budget_bytes = free_bytes};
 }
 
 /// As if there were room for all state on the device.
 double without_offload_us(const PlanRequest& request, std::uint64_t tokens) {
-  return step_at(request, tokens,
-                 {.kind = PlannedPlacement::Kind::fraction, .device_fraction = 1.0})
-      .step_us;
+  return step_at(request, tokens, kAllOnDevice).step_us;
 }
 
 SpeedRow speed_at(const PlanRequest& request, std::uint64_t tokens) {
@@ -182,6 +189,23 @@ std::string limit_of(const PlannedStep& step) {
   return std::ranges::max_element(parts, {}, &Part::us)->what;
 }
 
+std::vector<Timeline> plan_timelines(const PlanRequest& request, std::uint64_t free_bytes) {
+  struct Case {
+    const char* name;
+    PlannedPlacement placement;
+  };
+  const std::array<Case, 3> cases = {{{"all state on the host", {}},
+                                      {"best placement", best_within(free_bytes)},
+                                      {"all state on the device, were there room", kAllOnDevice}}};
+  std::vector<Timeline> timelines;
+  for (const Case& c : cases) {
+    Timeline& timeline = timelines.emplace_back();
+    const PlannedStep step = step_at(request, request.tokens, c.placement, &timeline);
+    timeline.name = print("%s: %.2f ms, predicted", c.name, step.step_us / 1e3);
+  }
+  return timelines;
+}
+
 PlanReport make_plan_report(const PlanRequest& request) {
   PlanReport report;
   report.request = request;
@@ -190,9 +214,7 @@ PlanReport make_plan_report(const PlanRequest& request) {
   const std::uint64_t used = sum_of(report.memory.device);
   report.free_bytes = used < request.device_bytes ? request.device_bytes - used : 0;
   report.host = step_at(request, request.tokens, {});
-  report.best = step_at(
-      request, request.tokens,
-      {.kind = PlannedPlacement::Kind::automatic, .device_budget_bytes = report.free_bytes});
+  report.best = step_at(request, request.tokens, best_within(report.free_bytes));
   report.without_offload_us = without_offload_us(request, request.tokens);
   for (const std::uint64_t tokens : kTokenRows) report.speed.push_back(speed_at(request, tokens));
   report.tokens_to_hide = tokens_to_hide(request);

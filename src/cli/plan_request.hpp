@@ -9,6 +9,7 @@
 
 #include "cli/model_shape.hpp"
 #include "outboard/planning.hpp"
+#include "outboard/timeline.hpp"
 
 namespace outboard::cli {
 
@@ -43,7 +44,9 @@ struct PlanRequest {
   bool whole_logits = true;   ///< logits and their FP32 gradient are kept
   std::optional<std::uint64_t> activation_bytes;  ///< instead of the estimate
   std::uint64_t bucket_bytes = std::uint64_t{4} << 20;
-  std::string json;  ///< a file, "-" for standard output, "" for none
+  std::string json;   ///< a file, "-" for standard output, "" for none
+  std::string html;   ///< a file, "" for none
+  std::string trace;  ///< a file, "" for none
 };
 
 struct Bytes {
@@ -97,6 +100,11 @@ inline constexpr std::uint64_t kStateBytes = 12;
 
 [[nodiscard]] std::string plan_text(const PlanReport& report);
 [[nodiscard]] std::string plan_json(const PlanReport& report);
+/// The figures as text, and a chart of the step for each of plan_timelines().
+[[nodiscard]] std::string plan_html(const PlanReport& report);
+/// The steps with all state on the host, placed best, and with all state on the device.
+[[nodiscard]] std::vector<Timeline> plan_timelines(const PlanRequest& request,
+                                                   std::uint64_t free_bytes);
 
 /// What the update moves for one parameter: gradient and weight, FP32 state in and out.
 [[nodiscard]] double update_bytes(DType dtype);

@@ -6,6 +6,7 @@
 
 #include "outboard/error.hpp"
 #include "plan/planned_shapes.hpp"
+#include "plan/planned_timeline.hpp"
 #include "plan/planner.hpp"
 
 namespace outboard {
@@ -93,7 +94,7 @@ void take_places(const plan::Plan& found, const plan::ModelLayout& layout, Plann
 }  // namespace
 
 PlannedStep plan_step(const PlannedModel& model, const PlanningMachine& machine,
-                      const Config& config, const PlannedPlacement& placement) {
+                      const Config& config, const PlannedPlacement& placement, Timeline* timeline) {
   config.validate();
   if (machine.node_elems_per_s.empty()) {
     throw Error(ErrorCode::invalid_argument,
@@ -110,10 +111,12 @@ PlannedStep plan_step(const PlannedModel& model, const PlanningMachine& machine,
   const plan::Plan found =
       plan::plan(layout, rates, times, {placement.device_budget_bytes}, policy);
   PlannedStep out;
-  take_times(
-      plan::simulate(plan::make_step_model(layout, times), rates, found.buckets, policy.schedule),
-      out);
+  std::vector<plan::TimelineEntry> entries;
+  take_times(plan::simulate(plan::make_step_model(layout, times), rates, found.buckets,
+                            policy.schedule, timeline == nullptr ? nullptr : &entries),
+             out);
   take_places(found, layout, out);
+  if (timeline != nullptr) *timeline = plan::public_timeline(entries, times);
   return out;
 }
 

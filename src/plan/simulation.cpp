@@ -391,6 +391,8 @@ double& Simulation::exposed_while_idle() {
   if (gate_ != Gate::open) return exposed.gate_us;
   const BucketRun& run = runs_[blocked_on_];
   if (run.missing > 0) return exposed.gradients_us;
+  // No weight may leave before the last update.
+  if (schedule_ == StepSchedule::serial && updates_left_ > 0) return exposed.update_us;
   if (places_[blocked_on_].home == Home::host) {
     return run.updated ? exposed.weights_us : exposed.update_us;
   }

@@ -28,15 +28,22 @@ bool has(const std::string& text, const std::string& part) {
 TEST(PlanProgram, PrintsATableAndWritesJson) {
   const std::filesystem::path file = std::filesystem::path(::testing::TempDir()) /
                                      ("outboard_plan_" + std::to_string(getpid()) + ".json");
+  const std::filesystem::path page = file.string() + ".html";
+  const std::filesystem::path trace = file.string() + ".trace";
   const Finished finished =
       plan({"--params", "7b", "--gpu-mem", "24GiB", "--host-mem", "256GiB", "--pcie", "25",
-            "--dram", "60", "--tflops", "150", "--json", file});
+            "--dram", "60", "--tflops", "150", "--json", file, "--html", page, "--trace", trace});
   ASSERT_EQ(finished.exit_code, 0) << finished.err;
   EXPECT_TRUE(has(finished.out, "7,000,000,000 parameters"));
   EXPECT_TRUE(has(finished.out, "fits"));
   std::ifstream in(file);
   EXPECT_EQ(nlohmann::json::parse(in).at("parameters"), 7'000'000'000U);
-  std::filesystem::remove(file);
+  std::ifstream drawn(page);
+  const std::string html{std::istreambuf_iterator<char>(drawn), {}};
+  EXPECT_TRUE(has(html, "all state on the host: ") && has(html, "</html>"));
+  std::ifstream traced(trace);
+  EXPECT_GT(nlohmann::json::parse(traced).at("traceEvents").size(), 10'000U);
+  for (const auto& path : {file, page, trace}) std::filesystem::remove(path);
 }
 
 TEST(PlanProgram, MeasuresTheHostWhereItIsNotGiven) {
@@ -73,6 +80,10 @@ TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
       {{"--config", "/nowhere/config.json"}, "cannot read /nowhere/config.json"},
       {{"--params", "1b", "--dram", "60", "--json", "/nowhere/p.json"},
        "cannot write /nowhere/p.json"},
+      {{"--params", "1b", "--dram", "60", "--html", "/nowhere/p.html"},
+       "cannot write /nowhere/p.html"},
+      {{"--params", "1b", "--dram", "60", "--trace", "/nowhere/p.trace"},
+       "cannot write /nowhere/p.trace"},
   };
   for (const Case& refused : cases) {
     const Finished finished = plan(refused.arguments);

@@ -12,11 +12,16 @@
 #include <utility>
 #include <vector>
 
-#include "engine/step_bound.hpp"
 #include "engine/trajectory.hpp"
+#include "step_bench/step_bound.hpp"
 
 namespace outboard::testing {
 namespace {
+
+using step_bench::bound_of;
+using step_bench::LayerCost;
+using step_bench::StepBound;
+using step_bench::StepCost;
 
 constexpr double kTolerance = 1.01;
 constexpr std::uint64_t kWarmSteps = 2;

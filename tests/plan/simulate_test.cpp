@@ -52,6 +52,17 @@ TEST(Simulate, SerialIsTheSumOfItsParts) {
   }
 }
 
+TEST(Simulate, SerialWaitsForUpdatesFirstAndThenForWeights) {
+  for (std::uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const RandomStep step = random_step(seed, Shape::even);
+    const Prediction serial = run(step, StepSchedule::serial);
+    const double busiest = *std::ranges::max_element(serial.node_us);
+    EXPECT_NEAR(serial.exposed.update_us, busiest, 1e-9 * serial.step_us);
+    EXPECT_NEAR(serial.exposed.weights_us, serial.link_up_us, 1e-9 * serial.step_us);
+  }
+}
+
 TEST(Simulate, ExactKeepsItsBoundOnEveryShape) {
   double worst = 0.0;
   std::size_t count = 0;

@@ -13,6 +13,7 @@ HEADERS = {
     "src/optim/scalars.hpp": '#include "simd/update.hpp"\n',
     "src/pipeline/step.hpp": '#include "exec/executor.hpp"\n',
     "bench/update_bench/measure.hpp": '#include "exec/executor.hpp"\n',
+    "bench/step_bench/bench.hpp": '#include "outboard/types.hpp"\n',
     "src/topology/machine.hpp": "#include <sys/mman.h>\n#include <vector>\n",
 }
 
@@ -58,6 +59,9 @@ class CheckLayers(unittest.TestCase):
 
     def test_command_line_measures_kernels_in_one_way_only(self):
         self.assert_allowed("src/cli/bench.cpp", '#include "update_bench/measure.hpp"\n')
+        self.assert_allowed("src/cli/step.cpp", '#include "step_bench/bench.hpp"\n')
+        self.assert_refused("bench/step_bench/a.cpp", '#include "exec/executor.hpp"\n',
+                            "step_bench may not include exec")
         self.assert_allowed("bench/update_bench/a.cpp", '#include "simd/update.hpp"\n')
         self.assert_allowed("bench/update_bench/a.cpp", '#include "optim/scalars.hpp"\n')
         self.assert_refused("src/cli/bench.cpp", '#include "exec/executor.hpp"\n',

@@ -12,7 +12,7 @@
 
 #include "plan/model_layout.hpp"
 
-namespace outboard::testing {
+namespace outboard::step_bench {
 
 /// A layer is one parameter. Times in nanoseconds.
 struct LayerCost {
@@ -130,4 +130,4 @@ inline StepBound bound_of(const StepCost& cost) {
   return bound;
 }
 
-}  // namespace outboard::testing
+}  // namespace outboard::step_bench
