@@ -67,9 +67,10 @@ WayResult result_of(const Workload& asked, const Way& way, Clock clock, StepTrai
   result.measured.name = std::string(way.name) + ", measured in " +
                          (clock == Clock::real ? "real time" : "virtual time");
   const Workload workload = with_measured_rate(here, clock, result.mean);
-  result.bound_us = way.bound_ns(workload, bound_of(cost_of(workload))) * 1e-3;
-  result.predicted = plan_step(planned_model(workload), planning_machine(workload),
-                               config_of(way, workload), planned_placement(way), &result.planned);
+  result.bound_us = way.bound_ns(workload, way.device_fraction(workload)) * 1e-3;
+  result.predicted =
+      plan_step(planned_model(workload), planning_machine(workload), config_of(way, workload),
+                planned_placement(way, workload), &result.planned);
   result.planned.name = std::string(way.name) + ", predicted" +
                         (clock == Clock::real ? " at this machine's rate" : "");
   result.digest = trainer.state_digest();

@@ -35,6 +35,7 @@ struct BucketCost {
   double update_ns = 0.0;
   double upload_ns = 0.0;
   double forward_ns = 0.0;  ///< of the layers whose last piece lies here
+  bool on_device = false;   ///< its state: nothing of it is updated or copied on the host
 };
 
 struct StepBound {
@@ -43,6 +44,7 @@ struct StepBound {
   double gate_ns = 0.0;             ///< G: end of forward to end of backward and of all copies
   double update_ns = 0.0;           ///< T_c: the busiest node's
   double upload_ns = 0.0;           ///< T_u
+  double refresh_ns = 0.0;          ///< gate to the last upload's end, pipelined
   double refresh_forward_ns = 0.0;  ///< gate to the end of the next forward, pipelined
   double largest_update_ns = 0.0;   ///< of one bucket
   bool copies_outstanding = false;  ///< at the end of backward
@@ -51,6 +53,10 @@ struct StepBound {
   /// Gate.exact: at most this.
   [[nodiscard]] double exact_ns() const {
     return gate_ns + refresh_forward_ns + (copies_outstanding ? largest_update_ns : 0.0);
+  }
+  /// As exact, but the forward waits for all weights: at most this.
+  [[nodiscard]] double blocking_ns() const {
+    return gate_ns + refresh_ns + forward_ns + (copies_outstanding ? largest_update_ns : 0.0);
   }
   /// One after the other: exactly this.
   [[nodiscard]] double serial_ns() const { return forward_ns + gate_ns + update_ns + upload_ns; }
@@ -63,12 +69,16 @@ inline plan::ModelLayout layout_of(const StepCost& cost) {
   return plan::make_layout(shapes, cost.bucket_elems * 2, weights);
 }
 
-inline std::vector<BucketCost> bucket_costs(const StepCost& cost, const plan::ModelLayout& layout) {
+/// `on_device`: one entry for each bucket whose state is on the device, or none at all.
+inline std::vector<BucketCost> bucket_costs(const StepCost& cost, const plan::ModelLayout& layout,
+                                            const std::vector<bool>& on_device) {
   std::vector<BucketCost> buckets;
-  for (const plan::Bucket& bucket : layout.buckets) {
-    const auto elems = static_cast<double>(bucket.elems);
+  for (std::size_t b = 0; b < layout.buckets.size(); ++b) {
+    const plan::Bucket& bucket = layout.buckets[b];
+    const bool away = !on_device.empty() && on_device[b];
+    const auto elems = away ? 0.0 : static_cast<double>(bucket.elems);
     buckets.push_back({bucket.node, elems * cost.update_ns_per_elem.at(bucket.node),
-                       elems * cost.up_ns_per_elem, 0.0});
+                       elems * cost.up_ns_per_elem, 0.0, away});
   }
   for (std::size_t i = 0; i < cost.layers.size(); ++i) {
     const plan::SegmentRange pieces = layout.parameters[i];
@@ -80,30 +90,52 @@ inline std::vector<BucketCost> bucket_costs(const StepCost& cost, const plan::Mo
 
 /// max over k <= i of: updates of k's node up to k, then uploads k..i, then forwards from i on.
 inline double refresh_forward(const std::vector<BucketCost>& buckets) {
-  double worst = 0.0;
-  for (std::size_t k = 0; k < buckets.size(); ++k) {
-    double updates = 0.0;
-    for (std::size_t j = 0; j <= k; ++j) {
-      if (buckets[j].node == buckets[k].node) updates += buckets[j].update_ns;
-    }
-    double uploads = 0.0;
-    for (std::size_t i = k; i < buckets.size(); ++i) {
-      uploads += buckets[i].upload_ns;
-      double forwards = 0.0;
-      for (std::size_t j = i; j < buckets.size(); ++j) forwards += buckets[j].forward_ns;
-      worst = std::max(worst, updates + uploads + forwards);
-    }
+  double forwards = 0.0;
+  std::uint32_t nodes = 1;
+  for (const BucketCost& bucket : buckets) {
+    forwards += bucket.forward_ns;
+    nodes = std::max(nodes, bucket.node + 1);
+  }
+  std::vector<double> updated(nodes, 0.0);  // updates of each node so far
+  double uploads = 0.0;                     // so far
+  double latest = 0.0;                      // of any k so far: its updates less earlier uploads
+  double worst = forwards;
+  for (const BucketCost& bucket : buckets) {
+    updated[bucket.node] += bucket.update_ns;
+    if (!bucket.on_device) latest = std::max(latest, updated[bucket.node] - uploads);
+    uploads += bucket.upload_ns;
+    worst = std::max(worst, latest + uploads + forwards);
+    forwards -= bucket.forward_ns;
   }
   return worst;
 }
 
+/// The same without forwards.
+inline double refresh(std::vector<BucketCost> buckets) {
+  for (BucketCost& bucket : buckets) bucket.forward_ns = 0.0;
+  return refresh_forward(buckets);
+}
+
+/// Elements of a layer whose gradients cross the link.
+inline double elems_down(const plan::ModelLayout& layout, const std::vector<BucketCost>& buckets,
+                         std::size_t layer) {
+  std::uint64_t elems = 0;
+  const plan::SegmentRange range = layout.parameters[layer];
+  for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+    const plan::Segment& segment = layout.segments[k];
+    if (!buckets[segment.bucket].on_device) elems += segment.elems;
+  }
+  return static_cast<double>(elems);
+}
+
 /// Gradients leave in backward order over one link, each when it is there and the link is free.
-inline void simulate_backward(const StepCost& cost, StepBound& bound) {
+inline void simulate_backward(const StepCost& cost, const plan::ModelLayout& layout,
+                              const std::vector<BucketCost>& buckets, StepBound& bound) {
   double now = 0.0;
   double link_free = 0.0;
   for (std::size_t i = cost.layers.size(); i-- > 0;) {
     now += cost.layers[i].backward_ns;
-    const auto elems = static_cast<double>(cost.layers[i].elems);
+    const double elems = elems_down(layout, buckets, i);
     // The first copy of the last gradient starts at the end of backward: not outstanding before.
     link_free = std::max(link_free, now) + elems * cost.down_ns_per_elem;
   }
@@ -112,12 +144,17 @@ inline void simulate_backward(const StepCost& cost, StepBound& bound) {
   bound.copies_outstanding = link_free > now;
 }
 
-inline StepBound bound_of(const StepCost& cost) {
-  const plan::ModelLayout layout = layout_of(cost);
-  const std::vector<BucketCost> buckets = bucket_costs(cost, layout);
+inline StepBound bound_of(const StepCost& cost, const std::vector<bool>& on_device = {}) {
+  plan::ModelLayout layout = layout_of(cost);
+  if (!on_device.empty()) {
+    std::vector<bool> on_host = on_device;
+    on_host.flip();
+    plan::assign_nodes(layout, std::vector<double>(cost.update_ns_per_elem.size(), 1.0), on_host);
+  }
+  const std::vector<BucketCost> buckets = bucket_costs(cost, layout, on_device);
   StepBound bound;
   bound.buckets = buckets.size();
-  simulate_backward(cost, bound);
+  simulate_backward(cost, layout, buckets, bound);
   for (const LayerCost& layer : cost.layers) bound.forward_ns += layer.forward_ns;
   std::vector<double> node_ns(cost.update_ns_per_elem.size(), 0.0);
   for (const BucketCost& bucket : buckets) {
@@ -126,6 +163,7 @@ inline StepBound bound_of(const StepCost& cost) {
     bound.largest_update_ns = std::max(bound.largest_update_ns, bucket.update_ns);
   }
   bound.update_ns = *std::max_element(node_ns.begin(), node_ns.end());
+  bound.refresh_ns = refresh(buckets);
   bound.refresh_forward_ns = refresh_forward(buckets);
   return bound;
 }

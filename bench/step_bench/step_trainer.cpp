@@ -18,7 +18,7 @@ sim::Options device_options(const Workload& workload, const Way& way, sim::Mode 
   options.mode = mode;
   options.seed = workload.seed;
   const std::uint64_t params = workload.total_params();
-  const bool resident = way.placement != Placement::host;
+  const bool resident = way.device_fraction(workload) > 0.0;
   // Each tensor and bucket is rounded up, and has scalars.
   const std::uint64_t around = (std::uint64_t{64} << 20) + workload.layers * 16'384;
   options.memory_bytes = static_cast<std::size_t>(
@@ -88,9 +88,8 @@ void StepTrainer::make_engine(const Way& way, sim::Mode mode) {
 }
 
 void StepTrainer::start_recording() {
-  const Config config = config_of({}, workload_);
-  const std::size_t pieces =
-      workload_.total_params() * kElementBytes / config.bucket_bytes + 2U * workload_.layers + 16U;
+  const std::size_t pieces = workload_.total_params() * kElementBytes / bucket_bytes_of(workload_) +
+                             2U * workload_.layers + 16U;
   // Kernels and copies of a layer; copies, updates and waits of a bucket.
   gpu_.start_recording(16 * pieces * (workload_.steps + 1));
 }

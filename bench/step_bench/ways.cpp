@@ -4,34 +4,65 @@
 #include <algorithm>
 #include <array>
 
+#include "plan/placement.hpp"
+
 namespace outboard::step_bench {
 namespace {
 
 /// Scalars of one parameter that cross the link, with resident state.
 constexpr double kGateBytes = 32.0;
 
-/// Everything on the device: its own updates and norms come on top of the trainer's work, and the
-/// scalars between.
-double resident_bound_ns(const Workload& workload, const StepBound& bound) {
+double serial_ns(const Workload& workload, double /*fraction*/) {
+  return bound_of(cost_of(workload)).serial_ns();
+}
+
+double blocking_ns(const Workload& workload, double /*fraction*/) {
+  return bound_of(cost_of(workload)).blocking_ns();
+}
+
+/// What is on the device is updated by it between backward and forward.
+double exact_ns(const Workload& workload, double fraction) {
+  const StepCost cost = cost_of(workload);
+  if (fraction == 0.0) return bound_of(cost).exact_ns();
+  const std::vector<bool> on_device = plan::resident_buckets(
+      layout_of(cost), {Placement::fraction, fraction, plan::DeviceMemory{UINT64_MAX}});
   const PlanningMachine machine = planning_machine(workload);
   const auto params = static_cast<double>(workload.total_params());
-  return bound.forward_ns + bound.backward_ns + params * 1e9 / machine.device_elems_per_s +
+  return bound_of(cost, on_device).exact_ns() +
+         params * fraction * 1e9 / machine.device_elems_per_s +
          params * 1e9 / machine.norm_elems_per_s +
          workload.layers * kGateBytes * 1e9 / machine.link_down_bytes_per_s;
 }
 
-double serial_bound_ns(const Workload& /*workload*/, const StepBound& bound) {
-  return bound.serial_ns();
+double none(const Workload& /*workload*/) {
+  return 0.0;
 }
 
-double exact_bound_ns(const Workload& /*workload*/, const StepBound& bound) {
-  return bound.exact_ns();
+/// As many whole buckets as come nearest to a half.
+double half(const Workload& workload) {
+  const plan::ModelLayout layout = layout_of(cost_of(workload));
+  double all = 0.0;
+  for (const plan::Bucket& bucket : layout.buckets) {
+    all += static_cast<double>(bucket.padded_elems);
+  }
+  double have = 0.0;
+  for (const plan::Bucket& bucket : layout.buckets) {
+    const auto elems = static_cast<double>(bucket.padded_elems);
+    if (have + elems / 2 > all / 2) break;
+    have += elems;
+  }
+  return have / all;
 }
 
-constexpr std::array kWays = {
-    Way{"serial", Schedule::serial, Placement::host, Waits::phases, serial_bound_ns},
-    Way{"exact", Schedule::exact, Placement::host, Waits::own, exact_bound_ns},
-    Way{"resident", Schedule::exact, Placement::device_resident, Waits::own, resident_bound_ns}};
+double whole(const Workload& /*workload*/) {
+  return 1.0;
+}
+
+constexpr std::array kWays = {Way{"serial", Schedule::serial, none, Waits::phases, serial_ns},
+                              Way{"blocking", Schedule::blocking, none, Waits::all, blocking_ns},
+                              Way{"exact", Schedule::exact, none, Waits::own, exact_ns},
+                              Way{"half", Schedule::exact, half, Waits::own, exact_ns},
+                              Way{"resident", Schedule::exact, whole, Waits::own, exact_ns}};
 
 }  // namespace
 
@@ -55,14 +86,21 @@ Config config_of(const Way& way, const Workload& workload) {
   config.max_grad_norm = 1e6;
   config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
   config.schedule = way.schedule;
-  config.placement = way.placement;
+  const double fraction = way.device_fraction(workload);
+  if (fraction == 1.0) {
+    config.placement = Placement::device_resident;
+  } else if (fraction > 0.0) {
+    config.placement = Placement::fraction;
+    config.device_fraction = fraction;
+  }
   config.bucket_bytes = static_cast<std::size_t>(bucket_bytes_of(workload));
   return config;
 }
 
-PlannedPlacement planned_placement(const Way& way) {
-  if (way.placement == Placement::host) return {};
-  return {.kind = PlannedPlacement::Kind::fraction, .device_fraction = 1.0};
+PlannedPlacement planned_placement(const Way& way, const Workload& workload) {
+  const double fraction = way.device_fraction(workload);
+  if (fraction == 0.0) return {};
+  return {.kind = PlannedPlacement::Kind::fraction, .device_fraction = fraction};
 }
 
 }  // namespace outboard::step_bench

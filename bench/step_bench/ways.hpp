@@ -24,10 +24,10 @@ enum class Waits : std::uint8_t {
 struct Way {
   const char* name = "";
   Schedule schedule = Schedule::exact;
-  Placement placement = Placement::host;
+  double (*device_fraction)(const Workload& workload) = nullptr;  ///< of the state
   Waits waits = Waits::own;
-  /// The step's bound (docs/architecture.md) in nanoseconds.
-  double (*bound_ns)(const Workload& workload, const StepBound& bound) = nullptr;
+  /// The step's bound (docs/architecture.md) in nanoseconds, with `fraction` on the device.
+  double (*bound_ns)(const Workload& workload, double fraction) = nullptr;
 };
 
 [[nodiscard]] std::span<const Way> all_ways();
@@ -39,6 +39,6 @@ struct Way {
 /// The engine's settings. Clipping is on, and its norm so large that it never changes a bit: the
 /// ways can be compared.
 [[nodiscard]] Config config_of(const Way& way, const Workload& workload);
-[[nodiscard]] PlannedPlacement planned_placement(const Way& way);
+[[nodiscard]] PlannedPlacement planned_placement(const Way& way, const Workload& workload);
 
 }  // namespace outboard::step_bench
