@@ -66,6 +66,10 @@ void add_machine_options(CLI::App& app, PlanWords& words) {
       ->check(positive);
   app.add_option("--tflops", words.tflops, "what the trainer reaches")->check(positive);
   app.add_option("--hbm", words.hbm, "device memory, GB/s")->check(positive);
+  app.add_option("--schedule", words.schedule, "exact, blocking or serial")->capture_default_str();
+  app.add_option("--fraction", words.fraction, "of the state that is on the device")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
   app.add_option("--json", words.json, "write the figures to this file; -: to standard output");
   app.add_option("--html", words.html, "write a page with the step's timeline to this file");
   app.add_option("--trace", words.trace,
@@ -170,6 +174,8 @@ PlanRequest settle(const PlanWords& words) {
   request.gradient_ring = !words.all_gradients;
   request.whole_logits = !words.chunked_loss;
   if (!words.activations.empty()) request.activation_bytes = parse_bytes(words.activations);
+  request.schedule = schedule_named(words.schedule);
+  request.device_fraction = words.fraction;
   request.json = words.json;
   request.html = words.html;
   request.trace = words.trace;

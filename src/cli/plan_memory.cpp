@@ -67,6 +67,11 @@ void add_ledger(const MemoryLedger& ledger, MemoryPlan& plan) {
 Config config_of(const PlanRequest& request) {
   Config config;
   config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
+  config.schedule = request.schedule;
+  if (request.device_fraction > 0.0) {
+    config.placement = Placement::fraction;
+    config.device_fraction = request.device_fraction;
+  }
   return config;
 }
 

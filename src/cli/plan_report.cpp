@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
+#include "cli/command_line.hpp"
 #include "cli/plan_request.hpp"
 #include "cli/report.hpp"
 
@@ -13,6 +15,8 @@ namespace {
 constexpr double kHidden = 0.95;  // of the speed without offload
 constexpr double kCopyUs = 10.0;
 constexpr double kKernelUs = 5.0;
+constexpr std::array<std::pair<const char*, Schedule>, 3> kSchedules = {
+    {{"exact", Schedule::exact}, {"blocking", Schedule::blocking}, {"serial", Schedule::serial}}};
 constexpr std::array<std::uint64_t, 5> kTokenRows = {4096, 8192, 16384, 32768, 65536};
 
 PlanningMachine machine_of(const PlanRequest& request) {
@@ -45,8 +49,14 @@ double without_offload_us(const PlanRequest& request, std::uint64_t tokens) {
   return step_at(request, tokens, kAllOnDevice).step_us;
 }
 
+PlannedPlacement asked_placement(const PlanRequest& request) {
+  if (request.device_fraction == 0.0) return {};
+  return {.kind = PlannedPlacement::Kind::fraction, .device_fraction = request.device_fraction};
+}
+
 SpeedRow speed_at(const PlanRequest& request, std::uint64_t tokens) {
-  return {tokens, step_at(request, tokens, {}).step_us, without_offload_us(request, tokens)};
+  return {tokens, step_at(request, tokens, asked_placement(request)).step_us,
+          without_offload_us(request, tokens)};
 }
 
 /// Fewest tokens, to about 1 %; none below 2^26.
@@ -75,8 +85,10 @@ std::uint64_t most_parameters(double high, Fits fits) {
   return static_cast<std::uint64_t>(low);
 }
 
+/// With all state on the host.
 void find_largest(PlanReport& report) {
-  const PlanRequest& request = report.request;
+  PlanRequest request = report.request;
+  request.device_fraction = 0.0;
   const double most = static_cast<double>(request.device_bytes) / 2.0 + 2.0;  // weights alone
   bool host_too_small = false;
   report.largest = most_parameters(most, [&](std::uint64_t parameters) {
@@ -159,6 +171,22 @@ class Work {
 
 }  // namespace
 
+const char* name_of(Schedule schedule) {
+  for (const auto& [name, value] : kSchedules) {
+    if (value == schedule) return name;
+  }
+  return "unknown";
+}
+
+Schedule schedule_named(const std::string& name) {
+  std::string names;
+  for (const auto& [known, value] : kSchedules) {
+    if (name == known) return value;
+    names += (names.empty() ? "" : ", ") + std::string(known);
+  }
+  throw UsageError("no schedule is called \"" + name + "\"; there are " + names);
+}
+
 const char* name_of(Known known) {
   switch (known) {
     case Known::given:
@@ -194,9 +222,11 @@ std::vector<Timeline> plan_timelines(const PlanRequest& request, std::uint64_t f
     const char* name;
     PlannedPlacement placement;
   };
-  const std::array<Case, 3> cases = {{{"all state on the host", {}},
-                                      {"best placement", best_within(free_bytes)},
-                                      {"all state on the device, were there room", kAllOnDevice}}};
+  const bool host = request.device_fraction == 0.0;
+  const std::array<Case, 3> cases = {
+      {{host ? "all state on the host" : "state as asked", asked_placement(request)},
+       {"best placement", best_within(free_bytes)},
+       {"all state on the device, were there room", kAllOnDevice}}};
   std::vector<Timeline> timelines;
   for (const Case& c : cases) {
     Timeline& timeline = timelines.emplace_back();
@@ -212,8 +242,10 @@ PlanReport make_plan_report(const PlanRequest& request) {
   report.parameters = count_parameters(request.shape);
   report.memory = plan_bytes(request.shape, request);
   const std::uint64_t used = sum_of(report.memory.device);
-  report.free_bytes = used < request.device_bytes ? request.device_bytes - used : 0;
   report.host = step_at(request, request.tokens, {});
+  report.asked = step_at(request, request.tokens, asked_placement(request));
+  const std::uint64_t beside = used - report.asked.device_state_bytes;
+  report.free_bytes = beside < request.device_bytes ? request.device_bytes - beside : 0;
   report.best = step_at(request, request.tokens, best_within(report.free_bytes));
   report.without_offload_us = without_offload_us(request, request.tokens);
   for (const std::uint64_t tokens : kTokenRows) report.speed.push_back(speed_at(request, tokens));

@@ -44,9 +44,11 @@ struct PlanRequest {
   bool whole_logits = true;   ///< logits and their FP32 gradient are kept
   std::optional<std::uint64_t> activation_bytes;  ///< instead of the estimate
   std::uint64_t bucket_bytes = std::uint64_t{4} << 20;
-  std::string json;   ///< a file, "-" for standard output, "" for none
-  std::string html;   ///< a file, "" for none
-  std::string trace;  ///< a file, "" for none
+  Schedule schedule = Schedule::exact;
+  double device_fraction = 0.0;  ///< of the state
+  std::string json;              ///< a file, "-" for standard output, "" for none
+  std::string html;              ///< a file, "" for none
+  std::string trace;             ///< a file, "" for none
 };
 
 struct Bytes {
@@ -75,8 +77,9 @@ struct PlanReport {
   std::uint64_t parameters = 0;
   MemoryPlan memory;
   PlannedStep host;                 ///< all state on the host
+  PlannedStep asked;                ///< with the asked share of it on the device
   PlannedStep best;                 ///< some of it on the device, in what is free there
-  std::uint64_t free_bytes = 0;     ///< of the device, beside all in `memory`
+  std::uint64_t free_bytes = 0;     ///< of the device, beside all in `memory` but the state
   double without_offload_us = 0.0;  ///< were there room for everything
   std::vector<SpeedRow> speed;
   std::optional<std::uint64_t> tokens_to_hide;  ///< for 95 % of the speed without offload
@@ -90,6 +93,9 @@ inline constexpr std::uint64_t kStateBytes = 12;
 
 /// The engine's settings that a plan is for.
 [[nodiscard]] Config config_of(const PlanRequest& request);
+/// "exact", "blocking", ... @throws UsageError listing what there is.
+[[nodiscard]] Schedule schedule_named(const std::string& name);
+[[nodiscard]] const char* name_of(Schedule schedule);
 /// @throws Error as plan_step() and plan_memory() do.
 [[nodiscard]] PlanReport make_plan_report(const PlanRequest& request);
 [[nodiscard]] MemoryPlan plan_bytes(const ModelShape& shape, const PlanRequest& request);
@@ -102,7 +108,7 @@ inline constexpr std::uint64_t kStateBytes = 12;
 [[nodiscard]] std::string plan_json(const PlanReport& report);
 /// The figures as text, and a chart of the step for each of plan_timelines().
 [[nodiscard]] std::string plan_html(const PlanReport& report);
-/// The steps with all state on the host, placed best, and with all state on the device.
+/// The steps with the state as asked, placed best, and with all of it on the device.
 [[nodiscard]] std::vector<Timeline> plan_timelines(const PlanRequest& request,
                                                    std::uint64_t free_bytes);
 

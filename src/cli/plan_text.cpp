@@ -76,9 +76,14 @@ std::string phase(const char* what, double busy_us, double exposed_us, double st
 }
 
 std::string step(const PlanReport& report) {
-  const PlannedStep& s = report.host;
-  std::string text = print("%-36s %12s %12s %10s\n", "step, state on the host", "busy ms",
-                           "exposed ms", "of step");
+  const PlannedStep& s = report.asked;
+  const std::string where = s.device_fraction == 0.0
+                                ? "state on the host"
+                                : print("%.1f %% on the device", 100.0 * s.device_fraction);
+  std::string text =
+      print("%-36s %12s %12s %10s\n",
+            ("step, " + std::string(name_of(report.request.schedule)) + ", " + where).c_str(),
+            "busy ms", "exposed ms", "of step");
   text += phase("forward", s.forward_us, s.forward_us, s.step_us);
   const bool several = report.request.micro_batches > 1;
   text += phase(several ? "backward, other micro-batches" : "backward", s.backward_us,
@@ -87,7 +92,7 @@ std::string step(const PlanReport& report) {
                 s.step_us);
   text += phase("update on the host", s.update_us, s.exposed_update_us, s.step_us);
   text += phase("weights up", s.link_up_us, s.exposed_weights_us, s.step_us);
-  text += phase("norms on the device", s.device_us, s.exposed_device_us, s.step_us);
+  text += phase("norms and updates on the device", s.device_us, s.exposed_device_us, s.step_us);
   text += print("  %-34s %12s %12.2f\n", "step", "", s.step_us / 1e3);
   text += print("  %-34s %12.3f GB down, %.3f GB up, in %llu buckets\n", "across the link",
                 static_cast<double>(s.bytes_down) / 1e9, static_cast<double>(s.bytes_up) / 1e9,
@@ -97,9 +102,13 @@ std::string step(const PlanReport& report) {
 
 std::string placement(const PlanReport& report) {
   const PlannedStep& best = report.best;
-  std::string text = print("placement, with %.3f GiB of the device free\n",
+  std::string text = print("placement, with %.3f GiB of the device for state\n",
                            static_cast<double>(report.free_bytes) / kGiB);
   text += print("  %-34s %12.2f ms\n", "all state on the host", report.host.step_us / 1e3);
+  if (report.request.device_fraction > 0.0) {
+    text += print("  %-34s %12.2f ms   %.1f %% of the state on the device\n", "as asked",
+                  report.asked.step_us / 1e3, 100.0 * report.asked.device_fraction);
+  }
   text += print("  %-34s %12.2f ms   %.1f %% of the state on the device\n", "best",
                 best.step_us / 1e3, 100.0 * best.device_fraction);
   text += print("  %-34s %12.2f ms   were there room\n", "all state on the device",

@@ -87,6 +87,44 @@ TEST(PlanReport, AnswersHangTogether) {
   EXPECT_LE(largest.host(), report.request.host_bytes);
 }
 
+TEST(PlanReport, ShowsHowAShareSplitsTheState) {
+  PlanRequest request = request_for("llama-2-7b");
+  const PlanReport all_host = make_plan_report(request);
+  EXPECT_EQ(all_host.asked.step_us, all_host.host.step_us);
+  for (const double fraction : {0.25, 0.5, 1.0}) {
+    request.device_fraction = fraction;
+    const PlanReport report = make_plan_report(request);
+    EXPECT_NEAR(report.asked.device_fraction, fraction, 0.02);
+    const auto state = static_cast<double>(kStateBytes * report.parameters);
+    const auto host = static_cast<double>(sum_of(report.memory.pageable));
+    EXPECT_NEAR(host / state, 1.0 - fraction, 0.021);
+    const auto more = static_cast<double>(sum_of(report.memory.device)) -
+                      static_cast<double>(sum_of(all_host.memory.device));
+    EXPECT_NEAR(more / state, fraction, 0.021);
+    EXPECT_NEAR(more, static_cast<double>(report.asked.device_state_bytes), 1e-3 * state);
+    EXPECT_EQ(report.host.step_us, all_host.host.step_us);
+    EXPECT_LT(report.asked.bytes_up, report.host.bytes_up);
+    EXPECT_EQ(report.largest, all_host.largest) << "it is that with all state on the host";
+    const std::string text = plan_text(report);
+    EXPECT_NE(text.find("as asked"), std::string::npos);
+    EXPECT_NE(text.find("% on the device"), std::string::npos);
+  }
+}
+
+TEST(PlanReport, SchedulesWaitLongerTheLessTheyOverlap) {
+  PlanRequest request = request_for("llama-2-7b");
+  double before = 0.0;
+  for (const char* name : {"exact", "blocking", "serial"}) {
+    request.schedule = schedule_named(name);
+    EXPECT_STREQ(name_of(request.schedule), name);
+    const PlanReport report = make_plan_report(request);
+    EXPECT_GE(report.host.step_us, before) << name;
+    before = report.host.step_us;
+    EXPECT_NE(plan_text(report).find("step, " + std::string(name)), std::string::npos);
+  }
+  EXPECT_THROW((void)schedule_named("hasty"), UsageError);
+}
+
 TEST(PlanReport, NamesWhatLimits) {
   PlanRequest request = request_for("gpt2");
   request.tokens = 512;
