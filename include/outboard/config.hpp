@@ -57,6 +57,13 @@ enum class Placement : std::uint8_t {
   fraction,         ///< `device_fraction` of it on the device, the rest on the host
 };
 
+/// What Engine::set_placement() changes: as the fields of Config of the same names.
+struct PlacementChange {
+  Placement placement = Placement::host;
+  double device_fraction = 0.0;
+  std::optional<std::size_t> device_budget_bytes{};  ///< unset: stays as it is
+};
+
 /// The machine the engine runs on, for tests and for containers that hide it.
 struct OUTBOARD_API HostOptions {
   /// "" discovers the machine; otherwise a made-up one such as "numa:2 core:4 pu:1", whose nodes
@@ -81,13 +88,16 @@ struct OUTBOARD_API Config {
   Schedule schedule = Schedule::exact;
   Placement placement = Placement::host;
   /// Placement::fraction: the share of the state that is on the device, in [0, 1], met within 2 %
-  /// by whole buckets; first the weights that the forward needs first. Fixed at commit(): the host
-  /// holds memory for the rest only. A LAMB parameter, and with Accumulate::host any parameter, is
-  /// on one side as a whole.
+  /// by whole buckets; first the weights that the forward needs first. The host holds memory for
+  /// the rest only, unless `keep_host_room`. A LAMB parameter, and with Accumulate::host any
+  /// parameter, is on one side as a whole.
   double device_fraction = 0.0;
   /// Upper limit of the optimizer state on the device, sums of gradients and norms that go with it
   /// included; by default what is free. Placements beyond it are refused by commit().
   std::size_t device_budget_bytes = SIZE_MAX;
+  /// The host holds memory for all of the state and its staging, for what is on the device too, so
+  /// that Engine::set_placement() may move it. Placement::host has that anyway.
+  bool keep_host_room = false;
   /// Of gradients; at least 8 KiB. A bucket of f32 parameters has at least 4,096 elements, 16 KiB.
   std::size_t bucket_bytes = std::size_t{4} << 20;
   /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer

@@ -8,11 +8,11 @@
 ///     StepResult r = engine.step();
 ///
 /// Calls may come from several threads, except add_group(), add_parameter(), commit(), set_group(),
-/// set_accumulation(), step(), discard(), synchronize(), state_digest(), read_state() and
-/// weights_changed(), which must not run at the same time as any other call of the same engine.
-/// A failure that may have left the state half new poisons the engine: every later call that
-/// would use the device throws Error{poisoned} with the first cause; only reports and destruction
-/// are of use then. Any call that uses the device may throw Error{device_failure}.
+/// set_accumulation(), step(), discard(), synchronize(), state_digest(), read_state(),
+/// set_placement() and weights_changed(), which must not run at the same time as any other call of
+/// the same engine. A failure that may have left the state half new poisons the engine: every later
+/// call that would use the device throws Error{poisoned} with the first cause; only reports and
+/// destruction are of use then. Any call that uses the device may throw Error{device_failure}.
 #pragma once
 
 #include <concepts>
@@ -135,6 +135,15 @@ class OUTBOARD_API Engine {
   /// @throws Error{protocol_error} while a gradient of it is pending or its last refresh was not
   /// waited for; Error{invalid_argument} for a NaN or Inf, and the master keeps its value.
   void weights_changed(ParameterId parameter, NativeStream stream);
+  /// Moves state between host and device; no bit of it changes. Blocks: all that is resident goes
+  /// to the host, then what is to be resident to the device, so the device never holds more than
+  /// the larger of both. Needs memory on the host for all of the state: Placement::host, or
+  /// Config::keep_host_room.
+  /// @throws Error{protocol_error} while a gradient is pending; Error{invalid_config} for settings
+  /// as commit() does, or without that memory; Error{out_of_memory} if the device has not enough.
+  /// Nothing has moved then, unless the device's free memory is in too small pieces: all of the
+  /// state is on the host in that case, and the text says so.
+  void set_placement(const PlacementChange& change);
   /// Blocks until every update and upload has finished.
   void synchronize();
 

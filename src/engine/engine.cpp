@@ -351,6 +351,9 @@ double Engine::loss_scale() const {
 void Engine::weights_changed(ParameterId parameter, NativeStream stream) {
   impl_->running("weights_changed()", parameter).weights_changed(parameter, stream);
 }
+void Engine::set_placement(const PlacementChange& change) {
+  impl_->running("set_placement()").set_placement(change);
+}
 void Engine::synchronize() {
   impl_->running("synchronize()").synchronize();
 }

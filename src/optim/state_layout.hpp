@@ -34,6 +34,7 @@ struct StateLayout {
   bool ema = false;                   ///< the last stream, if there is one
 
   [[nodiscard]] std::size_t streams() const noexcept { return purposes.size(); }
+  [[nodiscard]] std::size_t elem_bytes() const noexcept { return streams() * kStateBytes; }
   [[nodiscard]] std::size_t ema_stream() const noexcept { return 1 + rule_streams; }
 };
 

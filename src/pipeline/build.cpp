@@ -93,24 +93,18 @@ void Pipeline::create_tables(const topology::Machine& machine, const Model& mode
     weights.push_back(flow_.executor.threads(node));
   }
   flow_.streams = optim::make_state_layout(model.groups, used);
-  plan::PlacedModel placed =
-      plan::place_model(shapes, config_.bucket_bytes, weights, placement_wish());
+  plan::PlacedModel placed = plan::place_model(shapes, config_.bucket_bytes, weights,
+                                               plan::wish_of(config_, flow_.streams.elem_bytes()));
   flow_.layout = std::move(placed.layout);
   create_parameters(model);
   flow_.segments.resize(flow_.layout.segments.size());
   flow_.buckets.resize(flow_.layout.buckets.size());
   flow_.set_homes(placed.resident);
+  host_room_ = std::move(placed.host_room);
   flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(model.parameters.size());
   reported_overflows_.assign(model.parameters.size(), 0);
   // An update of each bucket or a norm of each segment, and a task for each buffer of the ring.
   flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64);
-}
-
-plan::PlacementWish Pipeline::placement_wish() const {
-  const std::size_t sums = flow_.options.micro_batches > 0 ? 1 : 0;
-  return {config_.placement, config_.device_fraction,
-          plan::DeviceMemory{config_.device_budget_bytes,
-                             (flow_.streams.streams() + sums) * optim::kStateBytes}};
 }
 
 void Pipeline::create_parameters(const Model& model) {
@@ -141,18 +135,17 @@ void Pipeline::create_memory(const topology::Machine& machine) {
   std::memset(host_scalars_.bytes().data(), 0, scalars);
   resident_.emplace(flow_);
   resident_->allocate(config_.device_budget_bytes);
-  if (flow_.resident_count < flow_.buckets.size()) create_host_memory(machine);
+  if (std::ranges::find(host_room_, true) != host_room_.end()) create_host_memory(machine);
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
                                 config_.schedule != Schedule::serial;
 }
 
-/// Room for the buckets whose state is on the host.
 void Pipeline::create_host_memory(const topology::Machine& machine) {
   flow_.state = memory::StateStore(machine, stream_specs(flow_.streams), flow_.layout.node_elems);
   std::vector<memory::SlotSpec> specs;
   std::vector<std::size_t> with_slot;
   for (std::size_t i = 0; i < flow_.buckets.size(); ++i) {
-    if (flow_.buckets[i].resident) continue;
+    if (!host_room_[i]) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
     specs.push_back({bucket.node, bucket.slot_bytes()});
     with_slot.push_back(i);
@@ -197,13 +190,12 @@ void Pipeline::create_streams_and_events() {
 void Pipeline::create_stages() {
   const std::size_t count = flow_.parameters.size();
   const std::span<std::byte> host = host_scalars_.bytes();
-  const bool any_resident = flow_.resident_count > 0;
-  const std::size_t gate_bytes = any_resident ? digest_offset(count) : overflow_offset(count);
   auto* device_sum = static_cast<std::byte*>(device_scalars_) + digest_offset(count);
   readers_.emplace(flow_.backend);
   gate_.emplace(flow_,
                 GateSettings{config_.max_grad_norm, config_.accumulation, config_.loss_scaling},
-                device_scalars_, host.first(gate_bytes), any_resident);
+                device_scalars_, host.first(digest_offset(count)));
+  if (flow_.resident_count > 0) gate_->fetch_overflow_counts();
   whole_state_.emplace(
       flow_, *resident_,
       WholeState::Scalars{device_scalars_, host, device_sum,
@@ -224,9 +216,21 @@ void Pipeline::load(std::span<const ParameterInput> parameters) {
   std::unique_lock lock(flow_.mutex);
   auto* counts = static_cast<std::byte*>(device_scalars_);
   flow_.backend.fill_zero(flow_.up, counts, scalar_bytes(flow_.parameters.size()));
-  whole_state_->load(lock, masters);
+  load(lock, masters);
   flow_.stats = {};
   busy_before_ns_ = busy_ns();
+}
+
+/// State that has room on the host is made there, by its nodes, and then goes where it belongs.
+void Pipeline::load(std::unique_lock<std::mutex>& lock,
+                    std::span<const std::span<const float>> masters) {
+  const std::vector<bool> resident = flow_.homes();
+  std::vector<bool> without_room = host_room_;
+  without_room.flip();
+  flow_.set_homes(without_room);
+  whole_state_->load(lock, masters);
+  flow_.set_homes(resident);
+  if (resident != without_room) whole_state_->move_to_device(lock);
 }
 
 /// Once for all arenas: what refuses one binding refuses the others.

@@ -139,6 +139,11 @@ struct Flow {
       }
     }
   }
+  [[nodiscard]] std::vector<bool> homes() const {
+    std::vector<bool> resident;
+    for (const BucketRun& bucket : buckets) resident.push_back(bucket.resident);
+    return resident;
+  }
   [[nodiscard]] bool is_resident(const plan::Segment& segment) const {
     return buckets[segment.bucket].resident;
   }

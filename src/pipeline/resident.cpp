@@ -23,68 +23,77 @@ Resident::~Resident() {
 }
 
 void Resident::allocate(std::size_t budget_bytes) {
-  lay_out();
-  if (stream_bytes_ == 0) return;
-  require_room(budget_bytes);
+  layout_ = lay_out(flow_.homes());
+  if (layout_.stream_bytes == 0) return;
+  require_room(layout_, budget_bytes);
   const auto allocate = [&](std::size_t bytes) {
     return static_cast<std::byte*>(flow_.backend.allocate(bytes));
   };
   try {
-    for (std::size_t i = 0; i < flow_.streams.streams(); ++i) streams_[i] = allocate(stream_bytes_);
-    if (sum_bytes_ > 0) sums_ = allocate(sum_bytes_);
-    if (norm_bytes_ > 0) norms_ = allocate(norm_bytes_);
+    for (std::size_t i = 0; i < flow_.streams.streams(); ++i) {
+      streams_[i] = allocate(layout_.stream_bytes);
+    }
+    if (layout_.sum_bytes > 0) sums_ = allocate(layout_.sum_bytes);
+    if (layout_.norm_bytes > 0) norms_ = allocate(layout_.norm_bytes);
   } catch (...) {
     release();
     throw;
   }
 }
 
-void Resident::lay_out() {
-  offset_.clear();
-  stream_bytes_ = 0;
-  for (std::size_t i = 0; i < flow_.buckets.size(); ++i) {
-    offset_.push_back(stream_bytes_);
-    if (!flow_.buckets[i].resident) continue;
-    stream_bytes_ += flow_.layout.buckets[i].padded_elems * sizeof(float);
-  }
-  lay_out_sums();
-  lay_out_norms();
+void Resident::require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const {
+  require_room(lay_out(resident), budget_bytes);
 }
 
-void Resident::lay_out_sums() {
-  sum_offset_.clear();
-  sum_bytes_ = 0;
+Resident::Layout Resident::lay_out(const std::vector<bool>& resident) const {
+  Layout layout;
+  for (std::size_t i = 0; i < resident.size(); ++i) {
+    layout.offset.push_back(layout.stream_bytes);
+    if (resident[i]) layout.stream_bytes += flow_.layout.buckets[i].padded_elems * sizeof(float);
+  }
+  if (flow_.options.micro_batches > 0) lay_out_sums(resident, layout);
+  lay_out_norms(resident, layout);
+  return layout;
+}
+
+/// Of a parameter whose buckets have one home.
+bool Resident::is_resident(const Parameter& parameter, const std::vector<bool>& resident) const {
+  if (parameter.segments.count == 0) return false;
+  return resident[flow_.layout.segments[parameter.segments.first].bucket];
+}
+
+void Resident::lay_out_sums(const std::vector<bool>& resident, Layout& layout) const {
   for (const Parameter& parameter : flow_.parameters) {
-    sum_offset_.push_back(sum_bytes_);
-    if (!flow_.has_resident_sum(parameter)) continue;
-    sum_bytes_ += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
+    layout.sum_offset.push_back(layout.sum_bytes);
+    if (!is_resident(parameter, resident)) continue;
+    layout.sum_bytes += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
   }
 }
 
 /// One parameter after the other takes both phases, so all use one area for their blocks.
-void Resident::lay_out_norms() {
-  const auto takes_part = [](const Parameter& parameter) {
-    return parameter.two_phase && parameter.resident_segments > 0;
+void Resident::lay_out_norms(const std::vector<bool>& resident, Layout& layout) const {
+  const auto takes_part = [&](const Parameter& parameter) {
+    return parameter.two_phase && is_resident(parameter, resident);
   };
   std::uint64_t most = 0;
   for (const Parameter& parameter : flow_.parameters) {
     if (takes_part(parameter)) most = std::max(most, simd::reduce_block_count(parameter.elems));
   }
-  trust_offset_.clear();
-  norm_bytes_ = most * sizeof(simd::BlockNorms);
+  layout.norm_bytes = most * sizeof(simd::BlockNorms);
   for (const Parameter& parameter : flow_.parameters) {
-    trust_offset_.push_back(norm_bytes_);
-    if (takes_part(parameter)) norm_bytes_ += sizeof(float);
+    layout.trust_offset.push_back(layout.norm_bytes);
+    if (takes_part(parameter)) layout.norm_bytes += sizeof(float);
   }
 }
 
 /// Each allocation rounded up.
-std::size_t Resident::needed_bytes(std::size_t align) const {
-  return flow_.streams.streams() * core::round_up(stream_bytes_, align) + sum_bytes_ +
-         core::round_up(norm_bytes_, align);
+std::size_t Resident::needed_bytes(const Layout& layout, std::size_t align) const {
+  return flow_.streams.streams() * core::round_up(layout.stream_bytes, align) + layout.sum_bytes +
+         core::round_up(layout.norm_bytes, align);
 }
 
-void Resident::require_room(std::size_t budget_bytes) const {
+/// What is held now is given back first.
+void Resident::require_room(const Layout& layout, std::size_t budget_bytes) const {
   const auto require = [](std::size_t needed, std::size_t there, const std::string& which,
                           const char* remedy) {
     if (needed <= there) return;
@@ -94,11 +103,12 @@ void Resident::require_room(std::size_t budget_bytes) const {
                     " bytes short; " + remedy);
   };
   const device::MemoryInfo memory = flow_.backend.memory();
-  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes;
-  require(needed_bytes(kDeviceAlign), free_bytes,
+  const std::size_t held = streams_[0] == nullptr ? 0 : needed_bytes(layout_, kDeviceAlign);
+  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + held;
+  require(needed_bytes(layout, kDeviceAlign), free_bytes,
           std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) + " are free",
           "use Placement::host or a smaller fraction, or a larger device");
-  require(needed_bytes(1), budget_bytes,
+  require(needed_bytes(layout, 1), budget_bytes,
           "Config::device_budget_bytes is " + std::to_string(budget_bytes),
           "use a smaller fraction or raise the budget");
 }
@@ -112,11 +122,11 @@ void Resident::release() noexcept {
     if (*memory != nullptr) flow_.backend.release(*memory);
     *memory = nullptr;
   }
+  layout_ = {};
 }
 
 std::byte* Resident::stream_address(const plan::Segment& segment, std::size_t index) const {
-  return static_cast<std::byte*>(streams_[index]) + offset_[segment.bucket] +
-         segment.offset * sizeof(float);
+  return bucket_address(segment.bucket, index) + segment.offset * sizeof(float);
 }
 
 Resident::Address Resident::address(const plan::Segment& segment) const {
@@ -139,7 +149,7 @@ simd::ConstElements Resident::gradient(const plan::Segment& segment) const {
 }
 
 std::byte* Resident::lr_trust(std::uint32_t parameter) const noexcept {
-  return norms_ + trust_offset_[parameter];
+  return norms_ + layout_.trust_offset[parameter];
 }
 
 void Resident::update(void* overflow_counts) {

@@ -24,6 +24,10 @@ class Resident {
   /// parameters' sums of gradients. @throws Error{out_of_memory} saying how much is missing of
   /// `budget_bytes` or of what is free; nothing is allocated then.
   void allocate(std::size_t budget_bytes);
+  /// @throws as allocate() would for these buckets, once what is held now is given back.
+  void require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const;
+  /// Gives all of it back.
+  void release() noexcept;
 
   /// Queues the update of every resident part of parameters that are `in_update`, behind the work
   /// that the norm stream waits for. `overflow_counts`: device memory of one std::uint64_t for each
@@ -42,26 +46,39 @@ class Resident {
   [[nodiscard]] Address address(const plan::Segment& segment) const;
   /// The same in the engine's stream `index`, whatever the parameter's rule.
   [[nodiscard]] std::byte* stream_address(const plan::Segment& segment, std::size_t index) const;
+  /// Of a whole resident bucket.
+  [[nodiscard]] std::byte* bucket_address(std::uint32_t bucket, std::size_t index) const {
+    return static_cast<std::byte*>(streams_[index]) + layout_.offset[bucket];
+  }
   /// Accumulate::host: device address of a resident parameter's FP32 sum; null if the trainer adds
   /// up.
   [[nodiscard]] std::byte* sums(std::uint32_t parameter) const noexcept {
-    return sums_ == nullptr ? nullptr : sums_ + sum_offset_[parameter];
+    return sums_ == nullptr ? nullptr : sums_ + layout_.sum_offset[parameter];
   }
   [[nodiscard]] const void* sums() const noexcept { return sums_; }
-  [[nodiscard]] std::size_t sum_bytes() const noexcept { return sum_bytes_; }
-  [[nodiscard]] std::size_t stream_bytes() const noexcept { return stream_bytes_; }
+  [[nodiscard]] std::size_t sum_bytes() const noexcept { return layout_.sum_bytes; }
+  [[nodiscard]] std::size_t stream_bytes() const noexcept { return layout_.stream_bytes; }
   [[nodiscard]] void* stream(std::size_t index) const noexcept { return streams_[index]; }
   /// Norms and trust ratios of two-phase rules.
-  [[nodiscard]] std::size_t norm_bytes() const noexcept { return norm_bytes_; }
+  [[nodiscard]] std::size_t norm_bytes() const noexcept { return layout_.norm_bytes; }
   [[nodiscard]] const void* norms() const noexcept { return norms_; }
 
  private:
-  void lay_out();
-  [[nodiscard]] std::size_t needed_bytes(std::size_t align) const;
-  void require_room(std::size_t budget_bytes) const;
-  void lay_out_sums();
-  void lay_out_norms();
-  void release() noexcept;
+  struct Layout {
+    std::vector<std::size_t> offset;  // bytes in each stream, by bucket
+    std::size_t stream_bytes = 0;
+    std::vector<std::size_t> sum_offset;  // bytes, by parameter
+    std::size_t sum_bytes = 0;
+    std::vector<std::size_t> trust_offset;  // bytes in `norms_`, by parameter
+    std::size_t norm_bytes = 0;
+  };
+  [[nodiscard]] Layout lay_out(const std::vector<bool>& resident) const;
+  void lay_out_sums(const std::vector<bool>& resident, Layout& layout) const;
+  void lay_out_norms(const std::vector<bool>& resident, Layout& layout) const;
+  [[nodiscard]] bool is_resident(const Parameter& parameter,
+                                 const std::vector<bool>& resident) const;
+  [[nodiscard]] std::size_t needed_bytes(const Layout& layout, std::size_t align) const;
+  void require_room(const Layout& layout, std::size_t budget_bytes) const;
   [[nodiscard]] simd::ConstElements gradient(const plan::Segment& segment) const;
   [[nodiscard]] std::byte* lr_trust(std::uint32_t parameter) const noexcept;
   void measure(std::uint32_t parameter);
@@ -69,14 +86,9 @@ class Resident {
   void update_segment(const plan::Segment& segment, std::byte* overflow_counts);
 
   Flow& flow_;
-  device::Event updated_;            // the last update()
-  std::vector<std::size_t> offset_;  // bytes in each stream, by bucket
-  std::size_t stream_bytes_ = 0;
-  std::vector<std::size_t> sum_offset_;  // bytes, by parameter
-  std::size_t sum_bytes_ = 0;
+  device::Event updated_;  // the last update()
+  Layout layout_;
   std::byte* sums_ = nullptr;
-  std::vector<std::size_t> trust_offset_;  // bytes in `norms_`, by parameter
-  std::size_t norm_bytes_ = 0;
   std::byte* norms_ = nullptr;  // blocks of the largest two-phase parameter, then trust ratios
   std::array<void*, optim::kMaxStreams> streams_{};  // as the engine's state layout
 };

@@ -342,6 +342,10 @@ void Pipeline::synchronize() {
   guarded([&](auto& lock) { synchronize_uploads(lock); });
 }
 
+void Pipeline::set_placement(const PlacementChange& change) {
+  guarded([&](auto& lock) { move(lock, change); });
+}
+
 void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     const Parameter& parameter = flow_.parameters[id.value];

@@ -58,6 +58,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void wait(ParameterId parameter, NativeStream stream);
   void discard();
   void set_accumulation(std::uint32_t micro_batches);
+  void set_placement(const PlacementChange& change);
 
   void weights_changed(ParameterId parameter, NativeStream stream);
   void synchronize();
@@ -75,12 +76,12 @@ class Pipeline final : private BounceListener, private UpdateListener {
   // build.cpp
   void create_tables(const topology::Machine& machine, const Model& model);
   void create_parameters(const Model& model);
-  [[nodiscard]] plan::PlacementWish placement_wish() const;
   void create_memory(const topology::Machine& machine);
   void create_host_memory(const topology::Machine& machine);
   void create_streams_and_events();
   void create_stages();
   void load(std::span<const ParameterInput> parameters);
+  void load(std::unique_lock<std::mutex>& lock, std::span<const std::span<const float>> masters);
   [[nodiscard]] bool all_slots_direct() const;
   [[nodiscard]] std::string describe_placement() const;
   void report_bindings();
@@ -88,6 +89,12 @@ class Pipeline final : private BounceListener, private UpdateListener {
   [[nodiscard]] std::int64_t busy_ns() const;
   void wait_for_work_in_flight() noexcept;
   void release() noexcept;
+
+  // moves.cpp
+  void require_movable() const;
+  void move(std::unique_lock<std::mutex>& lock, const PlacementChange& change);
+  void move_to(std::unique_lock<std::mutex>& lock, const std::vector<bool>& resident,
+               std::size_t budget_bytes);
 
   // step.cpp
   void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
@@ -130,7 +137,8 @@ class Pipeline final : private BounceListener, private UpdateListener {
   Config config_;
   Flow flow_;
   memory::StagingPool staging_;
-  std::size_t slots_ = 0;  // buckets with room on the host
+  std::vector<bool> host_room_;  // by bucket
+  std::size_t slots_ = 0;        // buckets with room on the host
   memory::PinnedRegion host_scalars_;
   void* device_scalars_ = nullptr;  // GradientScalars, overflow counts, digest sum
   device::Event uploads_passed_;

@@ -30,13 +30,12 @@ std::string cause(const StepResult& result) {
 }  // namespace
 
 StepGate::StepGate(Flow& flow, const GateSettings& settings, const void* scalars,
-                   std::span<std::byte> host, bool overflow_counts)
+                   std::span<std::byte> host)
     : flow_(flow),
       settings_(settings),
       scaler_(settings.loss_scaling),
       scalars_(scalars),
       host_(host),
-      overflow_counts_(overflow_counts),
       fetched_(flow.backend.create_event()) {}
 
 StepGate::~StepGate() {
@@ -64,9 +63,11 @@ StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResul
 }
 
 void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
-  flow_.backend.copy_to_host(host_, scalars_, flow_.norm);
+  const std::size_t scalars = flow_.parameters.size() * sizeof(device::GradientScalars);
+  const auto host = overflow_counts_ ? host_ : host_.first(scalars);
+  flow_.backend.copy_to_host(host, scalars_, flow_.norm);
   flow_.backend.record(fetched_, flow_.norm);
-  flow_.stats.gate_bytes_down += host_.size();
+  flow_.stats.gate_bytes_down += host.size();
   const AddedTime time(flow_, flow_.stats.gate_wait_us);
   flow_.synchronize(lock, fetched_, "step(): the gradients' norm");
 }

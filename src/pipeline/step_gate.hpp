@@ -22,14 +22,16 @@ struct GateSettings {
 
 class StepGate {
  public:
-  /// `scalars`: device memory of one GradientScalars for each parameter, then, if
-  /// `overflow_counts`, one std::uint64_t for each. `host`: pinned memory for both.
-  StepGate(Flow& flow, const GateSettings& settings, const void* scalars, std::span<std::byte> host,
-           bool overflow_counts);
+  /// `scalars`: device memory of one GradientScalars for each parameter, then one std::uint64_t for
+  /// each, the count of resident weights that overflowed. `host`: pinned memory for both.
+  StepGate(Flow& flow, const GateSettings& settings, const void* scalars,
+           std::span<std::byte> host);
   ~StepGate();
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
+  /// From now on the overflow counts come along: there is, or was, resident state.
+  void fetch_overflow_counts() noexcept { overflow_counts_ = true; }
   void set_accumulation(std::uint32_t micro_batches) noexcept {
     settings_.accumulation = micro_batches;
   }
@@ -66,7 +68,7 @@ class StepGate {
   optim::LossScaler scaler_;
   const void* scalars_;
   std::span<std::byte> host_;
-  bool overflow_counts_;
+  bool overflow_counts_ = false;
   device::Event fetched_;
 };
 

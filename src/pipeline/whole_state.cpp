@@ -165,6 +165,33 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
   run(lock, Job::reread, parameter.segments);
 }
 
+template <class Use>
+void WholeState::for_each_resident_stream(Use use) const {
+  for (std::uint32_t i = 0; i < flow_.buckets.size(); ++i) {
+    if (!flow_.buckets[i].resident) continue;
+    const auto state = flow_.lease(i);
+    for (std::size_t k = 0; k < flow_.streams.streams(); ++k) {
+      use(state.stream<std::byte>(k), resident_.bucket_address(i, k));
+    }
+  }
+}
+
+void WholeState::move_to_host(std::unique_lock<std::mutex>& lock) {
+  for_each_resident_stream([&](std::span<std::byte> host, const void* device) {
+    flow_.backend.copy_to_host(host, device, flow_.up);
+  });
+  flow_.backend.record(passed_, flow_.up);
+  flow_.synchronize(lock, passed_, "state on its way to the host");
+}
+
+void WholeState::move_to_device(std::unique_lock<std::mutex>& lock) {
+  for_each_resident_stream([&](std::span<const std::byte> host, void* device) {
+    flow_.backend.copy_to_device(device, host, flow_.up);
+  });
+  flow_.backend.record(passed_, flow_.up);
+  flow_.synchronize(lock, passed_, "state on its way to the device");
+}
+
 std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss_scale) {
   std::uint64_t sum = mix64(std::bit_cast<std::uint64_t>(loss_scale));
   for (std::uint64_t i = 0; i < flow_.parameters.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Work over the whole state between steps: first load, re-reading a weight, digest, read-out. What
-/// the host's cores do of it is in state_passes.cpp.
+/// Work over the whole state between steps: first load, re-reading a weight, moves, digest,
+/// read-out. What the host's cores do of it is in state_passes.cpp.
 /// Everything here blocks its caller and expects that no update is running.
 #pragma once
 
@@ -46,6 +46,9 @@ class WholeState {
   /// Masters of one parameter from its device weight, behind `stream`.
   /// @throws Error{invalid_argument} naming the first NaN or Inf; nothing has changed then.
   void reread(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
+  /// The state of every resident bucket from the device to its room on the host, or back. Waits.
+  void move_to_host(std::unique_lock<std::mutex>& lock);
+  void move_to_device(std::unique_lock<std::mutex>& lock);
   /// Digest of all streams, step counts and the loss scale.
   std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
   void read(std::unique_lock<std::mutex>& lock, std::uint32_t parameter,
@@ -76,6 +79,8 @@ class WholeState {
   void digest_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   std::uint64_t digest_host(std::unique_lock<std::mutex>& lock);
   std::uint64_t digest_resident(std::unique_lock<std::mutex>& lock);
+  template <class Use>
+  void for_each_resident_stream(Use use) const;
   template <class Use>
   void for_each_segment(plan::SegmentRange range, bool resident, Use use) const;
   template <class Use>

@@ -38,6 +38,14 @@ void require_room_for_all(const ModelLayout& layout, const DeviceMemory& memory)
 
 }  // namespace
 
+PlacementWish wish_of(const Config& config, std::uint64_t state_bytes_per_elem) {
+  if (config.accumulate == Accumulate::host) state_bytes_per_elem += sizeof(float);  // the sums
+  return {config.placement,
+          config.device_fraction,
+          {config.device_budget_bytes, state_bytes_per_elem},
+          config.keep_host_room};
+}
+
 std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWish& wish) {
   switch (wish.placement) {
     case Placement::fraction:
@@ -56,9 +64,10 @@ PlacedModel place_model(std::span<const ParameterShape> parameters, std::uint64_
   PlacedModel placed;
   placed.layout = make_layout(parameters, bucket_bytes, node_weights);
   placed.resident = resident_buckets(placed.layout, wish);
-  std::vector<bool> on_host = placed.resident;
-  on_host.flip();
-  assign_nodes(placed.layout, node_weights, on_host);
+  placed.host_room = placed.resident;
+  placed.host_room.flip();
+  if (wish.keep_host_room) placed.host_room.assign(placed.resident.size(), true);
+  assign_nodes(placed.layout, node_weights, placed.host_room);
   return placed;
 }
 

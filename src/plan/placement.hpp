@@ -13,8 +13,9 @@
 namespace outboard::plan {
 
 struct PlacedModel {
-  ModelLayout layout;  ///< its nodes hold the buckets whose state is on the host
+  ModelLayout layout;  ///< its nodes hold the buckets with room on the host
   std::vector<bool> resident;
+  std::vector<bool> host_room;  ///< those not resident, or all
 };
 
 /// A placement as numbers.
@@ -22,7 +23,12 @@ struct PlacementWish {
   Placement placement = Placement::host;
   double device_fraction = 0.0;  ///< Placement::fraction
   DeviceMemory memory;
+  bool keep_host_room = false;
 };
+
+/// With memory for a resident element as the engine's streams need it.
+[[nodiscard]] PlacementWish wish_of(const Config& config,
+                                    std::uint64_t state_bytes_per_elem = kStateBytesPerElem);
 
 /// Which buckets the wish makes resident. @throws as plan() for a fraction, and
 /// Error{out_of_memory} if all of the state is to be resident and does not fit the budget.

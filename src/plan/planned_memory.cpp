@@ -24,6 +24,7 @@ class Ledger {
          const Config& config)
       : layout_(placed.layout),
         resident_(placed.resident),
+        host_room_(placed.host_room),
         parameters_(parameters),
         config_(config) {
     for (const PlannedParameter& p : parameters) ledger_.trainable_elems += p.elems;
@@ -86,8 +87,8 @@ class Ledger {
   /// The buckets that have a slot, in order.
   [[nodiscard]] std::vector<plan::Bucket> host_buckets() const {
     std::vector<plan::Bucket> buckets;
-    for (std::size_t b = 0; b < resident_.size(); ++b) {
-      if (!resident_[b]) buckets.push_back(layout_.buckets[b]);
+    for (std::size_t b = 0; b < host_room_.size(); ++b) {
+      if (host_room_[b]) buckets.push_back(layout_.buckets[b]);
     }
     return buckets;
   }
@@ -126,6 +127,7 @@ class Ledger {
 
   const plan::ModelLayout& layout_;
   const std::vector<bool>& resident_;
+  const std::vector<bool>& host_room_;
   std::span<const PlannedParameter> parameters_;
   const Config& config_;
   MemoryLedger ledger_;
@@ -141,11 +143,8 @@ MemoryLedger plan_memory(std::span<const PlannedParameter> parameters, std::uint
   }
   const std::vector<double> weights(nodes, 1.0);
   const bool sums = config.accumulate == Accumulate::host;
-  const plan::DeviceMemory memory{config.device_budget_bytes,
-                                  plan::kStateBytesPerElem + (sums ? sizeof(float) : 0)};
-  const plan::PlacedModel placed =
-      plan::place_model(plan::shapes_of(parameters, sums), config.bucket_bytes, weights,
-                        {config.placement, config.device_fraction, memory});
+  const plan::PlacedModel placed = plan::place_model(
+      plan::shapes_of(parameters, sums), config.bucket_bytes, weights, plan::wish_of(config));
   return Ledger(placed, parameters, config).make();
 }
 
