@@ -107,7 +107,7 @@ class OUTBOARD_API Engine {
   /// Work queued on `stream` from now on may overwrite the gradient given last. Blocks the caller
   /// only while a full bounce ring has not queued its copy. For a device-resident parameter
   /// under Accumulate::trainer the gradient is read by the update itself, so the call is legal
-  /// after step() only.
+  /// after step() only; with Placement::automatic that holds for every parameter.
   /// @throws Error{protocol_error} if no gradient was given, or as said for a resident one.
   void wait_gradient_taken(ParameterId parameter, NativeStream stream);
   /// Waits for the updates of the step before and for the gradients' norm, decides, and starts
@@ -138,7 +138,7 @@ class OUTBOARD_API Engine {
   /// Moves state between host and device; no bit of it changes. Blocks: all that is resident goes
   /// to the host, then what is to be resident to the device, so the device never holds more than
   /// the larger of both. Needs memory on the host for all of the state: Placement::host, or
-  /// Config::keep_host_room.
+  /// Config::keep_host_room. Placement::automatic moves all to the host and chooses from there.
   /// @throws Error{protocol_error} while a gradient is pending; Error{invalid_config} for settings
   /// as commit() does, or without that memory; Error{out_of_memory} if the device has not enough.
   /// Nothing has moved then, unless the device's free memory is in too small pieces: all of the

@@ -61,6 +61,12 @@ struct StepStats {
   double finish_wait_us = 0.0;         ///< step() waiting for its own updates and uploads
   double refresh_wait_us = 0.0;        ///< wait(), gradient_ready(), wait_gradient_taken() blocking
   double update_busy_us = 0.0;         ///< nodes busy with updates, ring and sums; nodes added up
+  // As it is now:
+  double device_fraction = 0.0;  ///< of the state, on the device
+  // Placement::automatic:
+  std::uint64_t moves = 0;         ///< times that it has moved state
+  double predicted_step_us = 0.0;  ///< for the homes that the state has now; 0: nothing planned yet
+  double measured_step_us = 0.0;   ///< on the device's clock, the last step that could be compared
 };
 
 enum class MemoryPlace : std::uint8_t { host_pinned, host_pageable, device };

@@ -144,6 +144,8 @@ class Backend {
   /// ever).
   virtual void destroy_stream(NativeStream stream) noexcept = 0;
   [[nodiscard]] virtual Event create_event() = 0;
+  /// One whose completion elapsed_us() can ask for; otherwise as create_event().
+  [[nodiscard]] virtual Event create_timed_event() = 0;
   virtual void destroy_event(Event event) noexcept = 0;
   /// Queues a record: the event completes when `stream` reaches this point. Re-recording re-arms
   /// it.
@@ -156,6 +158,10 @@ class Backend {
   virtual void notify(Event event, core::Callback callback) = 0;
   /// Whether the event's last record has completed.
   [[nodiscard]] virtual bool reached(Event event) const = 0;
+  /// Microseconds of the device's clock from the completion of the last record of `from` to that of
+  /// `to`, below 0 if `to` came first. @throws Error{invalid_argument} unless both are timed
+  /// events, have been recorded, and are reached().
+  [[nodiscard]] virtual double elapsed_us(Event from, Event to) const = 0;
   /// Blocks the calling thread until reached(event); counted as a host wait. `who` is for the
   /// deadlock report. @throws Error{device_failure} if the device is lost.
   virtual void synchronize(Event event, const char* who) = 0;

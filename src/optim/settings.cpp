@@ -56,9 +56,13 @@ void Config::validate() const {
   require(accumulate == Accumulate::trainer || accumulate == Accumulate::host, "Config::accumulate",
           static_cast<double>(accumulate), "Accumulate::trainer or Accumulate::host");
   require(placement == Placement::host || placement == Placement::device_resident ||
-              placement == Placement::fraction,
+              placement == Placement::fraction || placement == Placement::automatic,
           "Config::placement", static_cast<double>(placement),
-          "Placement::host, Placement::device_resident or Placement::fraction");
+          "Placement::host, device_resident, fraction or automatic");
+  require(placement != Placement::automatic || accumulate == Accumulate::trainer,
+          "Config::accumulate", static_cast<double>(accumulate),
+          "Accumulate::trainer with Placement::automatic, which cannot foretell the copies of "
+          "several micro-batches; choose a fraction");
   require(device_fraction >= 0.0 && device_fraction <= 1.0, "Config::device_fraction",
           device_fraction, "0 to 1");
   require(device_fraction == 0.0 || placement == Placement::fraction, "Config::device_fraction",

@@ -47,7 +47,9 @@ std::size_t scalar_bytes(std::size_t parameters) {
 }
 
 FlowOptions flow_options(const Config& config) {
-  FlowOptions options{config.schedule, config.check_waits, false, 0};
+  FlowOptions options;
+  options.schedule = config.schedule;
+  options.check_waits = config.check_waits;
   if (config.accumulate == Accumulate::host) options.micro_batches = config.accumulation;
   return options;
 }
@@ -65,7 +67,7 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
     report_bindings();
     report_staging();
     load(model.parameters);
-    deliver_warnings();
+    deliver_news();
   } catch (...) {
     wait_for_work_in_flight();
     release();
@@ -217,6 +219,7 @@ void Pipeline::load(std::span<const ParameterInput> parameters) {
   auto* counts = static_cast<std::byte*>(device_scalars_);
   flow_.backend.fill_zero(flow_.up, counts, scalar_bytes(flow_.parameters.size()));
   load(lock, masters);
+  if (config_.placement == Placement::automatic) start_automatic(lock);
   flow_.stats = {};
   busy_before_ns_ = busy_ns();
 }
@@ -287,6 +290,7 @@ void Pipeline::release() noexcept {
     }
     wait_for_work_in_flight();  // tasks that a lost device's last callbacks have posted
   }
+  auto_.reset();
   whole_state_.reset();
   ring_.reset();
   gradient_out_.reset();
@@ -317,6 +321,9 @@ StepStats Pipeline::stats() {
   const std::lock_guard lock(flow_.mutex);
   StepStats stats = flow_.stats;
   stats.update_busy_us = static_cast<double>(busy_ns() - busy_before_ns_) * 1e-3;
+  stats.device_fraction = flow_.share().fraction();
+  if (auto_) stats.predicted_step_us = auto_->predicted_us();
+  if (auto_) stats.measured_step_us = auto_->measured_us();
   return stats;
 }
 
@@ -367,17 +374,12 @@ MemoryLedger Pipeline::ledger() {
 
 std::string Pipeline::describe_placement() const {
   const std::size_t all = flow_.buckets.size();
-  const std::string text = "placement: " + std::to_string(all) + " buckets, ";
+  const std::string text = std::string("placement: ") + (auto_ ? "automatic, " : "") +
+                           std::to_string(all) + " buckets, ";
   if (flow_.resident_count == 0) return text + "all on the host\n";
   if (flow_.resident_count == all) return text + "all device-resident\n";
-  std::uint64_t elems = 0, resident_elems = 0;
-  for (std::size_t i = 0; i < all; ++i) {
-    elems += flow_.layout.buckets[i].padded_elems;
-    if (flow_.buckets[i].resident) resident_elems += flow_.layout.buckets[i].padded_elems;
-  }
   std::ostringstream share;
-  share << std::fixed << std::setprecision(1)
-        << 100.0 * static_cast<double>(resident_elems) / static_cast<double>(elems);
+  share << std::fixed << std::setprecision(1) << 100.0 * flow_.share().fraction();
   return text + std::to_string(flow_.resident_count) + " device-resident (" + share.str() +
          " % of the state), " + std::to_string(all - flow_.resident_count) + " on the host\n";
 }

@@ -155,6 +155,21 @@ struct Flow {
   [[nodiscard]] bool read_in_place(const Parameter& parameter) const {
     return options.micro_batches == 0 && parameter.resident_segments > 0;
   }
+  /// Padded elements, on the device and in all.
+  struct Share {
+    std::uint64_t resident_elems = 0, elems = 0;
+    [[nodiscard]] double fraction() const {
+      return elems == 0 ? 0.0 : static_cast<double>(resident_elems) / static_cast<double>(elems);
+    }
+  };
+  [[nodiscard]] Share share() const {
+    Share share;
+    for (std::size_t i = 0; i < buckets.size(); ++i) {
+      share.elems += layout.buckets[i].padded_elems;
+      if (buckets[i].resident) share.resident_elems += layout.buckets[i].padded_elems;
+    }
+    return share;
+  }
   /// The bucket's right to its state.
   [[nodiscard]] memory::StateLease lease(std::uint32_t bucket) const {
     const plan::Bucket& shape = layout.buckets[bucket];

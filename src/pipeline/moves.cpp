@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // State moves between host and device, between steps.
 #include <algorithm>
+#include <iomanip>
+#include <sstream>
 #include <string>
 
+#include "pipeline/rates.hpp"
 #include "pipeline/step.hpp"
 
 namespace outboard::pipeline {
@@ -33,14 +36,22 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
       plan::resident_buckets(flow_.layout, plan::wish_of(next, flow_.streams.elem_bytes()));
   if (resident != flow_.homes()) move_to(lock, resident, next.device_budget_bytes);
   config_ = std::move(next);
+  auto_.reset();
+  if (config_.placement != Placement::automatic) return;
+  wait_for_idle(lock);
+  start_automatic(lock);
+}
+
+void Pipeline::wait_for_idle(std::unique_lock<std::mutex>& lock) {
+  synchronize_uploads(lock);
+  flow_.wait_until(
+      lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
+      "a move of state: gradients on their way");
 }
 
 void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<bool>& resident,
                        std::size_t budget_bytes) {
-  synchronize_uploads(lock);
-  flow_.wait_until(
-      lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
-      "set_placement(): dropped gradients on their way");
+  wait_for_idle(lock);
   resident_->require_room_for(resident, budget_bytes);
   whole_state_->move_to_host(lock);
   resident_->release();
@@ -49,12 +60,66 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<boo
     resident_->allocate(budget_bytes);
   } catch (const Error& failure) {
     flow_.set_homes(std::vector<bool>(resident.size(), false));
-    throw Error(failure.code(), std::string("set_placement(): all of the state is on the host now, "
+    throw Error(failure.code(), std::string("all of the state is on the host now, "
                                             "where it is updated as before: ") +
                                     failure.what());
   }
   whole_state_->move_to_device(lock);
   if (flow_.resident_count > 0) gate_->fetch_overflow_counts();
+}
+
+// --- automatic ----------------------------------------------------------------------------------
+
+/// Nothing is running and no gradient pending.
+void Pipeline::start_automatic(std::unique_lock<std::mutex>& lock) {
+  auto_.emplace(flow_, plan::step_schedule(config_.schedule),
+                measure_rates(lock, flow_, trial_memory()));
+}
+
+/// Pinned if any is: a slot or a buffer of the ring, the largest. Between steps nobody needs what
+/// they hold.
+std::span<std::byte> Pipeline::trial_memory() const {
+  std::span<std::byte> largest;
+  for (const BucketRun& bucket : flow_.buckets) {
+    if (bucket.slot.direct && bucket.slot.bytes.size() > largest.size()) {
+      largest = bucket.slot.bytes;
+    }
+  }
+  if (!largest.empty()) return largest;
+  return staging_.ring().empty() ? largest : staging_.ring().front().bytes;
+}
+
+/// What may be resident, less what the device adds to each allocation and norms need beside it.
+std::uint64_t Pipeline::automatic_budget() const {
+  const device::MemoryInfo memory = flow_.backend.memory();
+  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + resident_->held_bytes();
+  const std::size_t spared = memory.limit_bytes / 20;
+  const std::size_t usable = free_bytes - std::min(free_bytes, spared);
+  const std::size_t budget = std::min(usable, config_.device_budget_bytes);
+  return budget - std::min(budget, resident_->most_overhead_bytes());
+}
+
+void Pipeline::place_automatically(std::unique_lock<std::mutex>& lock) {
+  auto_->applied();
+  if (!auto_->due()) return;
+  const std::optional<AutoPlacement::Choice> choice = auto_->choose(automatic_budget());
+  if (!choice) return;
+  if (!choice->worth_a_move) return auto_->stayed(*choice);
+  try {
+    move_to(lock, choice->resident, config_.device_budget_bytes);
+  } catch (const Error& failure) {
+    if (failure.code() != ErrorCode::out_of_memory) throw;
+    warn(std::string("placement: automatic: ") + failure.what());
+    return auto_->stayed(*choice);
+  }
+  auto_->moved(*choice);
+  flow_.stats.moves += 1;
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "placement: automatic, "
+       << 100.0 * flow_.share().fraction() << " % of the state on the device from step "
+       << steps_ + 1 << " on; predicted step " << choice->step_us << " us, before "
+       << choice->now_us << " us";
+  tell(LogLevel::info, text.str());
 }
 
 }  // namespace outboard::pipeline

@@ -92,6 +92,15 @@ std::size_t Resident::needed_bytes(const Layout& layout, std::size_t align) cons
          core::round_up(layout.norm_bytes, align);
 }
 
+std::size_t Resident::held_bytes() const {
+  return streams_[0] == nullptr ? 0 : needed_bytes(layout_, kDeviceAlign);
+}
+
+std::size_t Resident::most_overhead_bytes() const {
+  const Layout all = lay_out(std::vector<bool>(flow_.buckets.size(), true));
+  return all.norm_bytes + (flow_.streams.streams() + 1) * kDeviceAlign;
+}
+
 /// What is held now is given back first.
 void Resident::require_room(const Layout& layout, std::size_t budget_bytes) const {
   const auto require = [](std::size_t needed, std::size_t there, const std::string& which,
@@ -103,8 +112,7 @@ void Resident::require_room(const Layout& layout, std::size_t budget_bytes) cons
                     " bytes short; " + remedy);
   };
   const device::MemoryInfo memory = flow_.backend.memory();
-  const std::size_t held = streams_[0] == nullptr ? 0 : needed_bytes(layout_, kDeviceAlign);
-  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + held;
+  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + held_bytes();
   require(needed_bytes(layout, kDeviceAlign), free_bytes,
           std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) + " are free",
           "use Placement::host or a smaller fraction, or a larger device");

@@ -59,6 +59,10 @@ class Resident {
   [[nodiscard]] std::size_t sum_bytes() const noexcept { return layout_.sum_bytes; }
   [[nodiscard]] std::size_t stream_bytes() const noexcept { return layout_.stream_bytes; }
   [[nodiscard]] void* stream(std::size_t index) const noexcept { return streams_[index]; }
+  /// What is held now, each allocation rounded up.
+  [[nodiscard]] std::size_t held_bytes() const;
+  /// Beside whole buckets' state, were all of them resident: norms, and what is rounded up.
+  [[nodiscard]] std::size_t most_overhead_bytes() const;
   /// Norms and trust ratios of two-phase rules.
   [[nodiscard]] std::size_t norm_bytes() const noexcept { return layout_.norm_bytes; }
   [[nodiscard]] const void* norms() const noexcept { return norms_; }

@@ -52,6 +52,7 @@ void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream
           "gradient_ready(): the micro-batch before, which waits for the ring");
     }
     gradient_out_->take(id.value, gradient, stream);
+    if (auto_) auto_->timer().gradient_given(id.value, stream);
     readers_->seen(stream);
   });
 }
@@ -96,10 +97,11 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
                       "; call gradient_ready() first");
     }
     const bool in_place = flow_.read_in_place(parameter);
-    if (in_place && parameter.has_gradient) {
+    if (parameter.has_gradient && (in_place || auto_)) {
       const bool all = parameter.resident_segments == parameter.segments.count;
+      const char* how = auto_ ? "may become " : all ? "is " : "is in part ";
       throw Error(ErrorCode::protocol_error,
-                  "wait_gradient_taken(): " + quoted(parameter) + " is " + (all ? "" : "in part ") +
+                  "wait_gradient_taken(): " + quoted(parameter) + " " + how +
                       "device-resident, so its gradient is read where it is by the update that "
                       "step() starts; call step() first, or keep a buffer for each gradient");
     }
@@ -123,12 +125,14 @@ StepResult Pipeline::step(std::span<const optim::Group> groups) {
     result.loss_scale = result.next_loss_scale = gate_->loss_scale();
     const auto given = [](const Parameter& parameter) { return parameter.has_gradient; };
     if (std::ranges::none_of(flow_.parameters, given)) return result;
+    if (auto_) auto_->step_ends();
     if (flow_.options.micro_batches > 0) complete_sums(lock);
     const StepGate::Verdict verdict = gate_->decide(lock, result);
     if (config_.log) warn(gate_->news(verdict, result));
     if (verdict.apply) {
       result.outcome = StepOutcome::applied;
       apply(lock, groups, verdict.coeff);
+      if (auto_) place_automatically(lock);
     } else {
       result.outcome = StepOutcome::skipped;
       skip();
@@ -202,6 +206,7 @@ void Pipeline::wait_for_last_step(std::unique_lock<std::mutex>& lock) {
 }
 
 void Pipeline::skip() {
+  if (auto_) auto_->skipped();
   gradient_out_->drop();  // the readers stay: the next upload is ordered behind them too
   flow_.stats.steps_skipped += 1;
 }
@@ -323,7 +328,9 @@ void Pipeline::wait(ParameterId id, NativeStream stream) {
     Parameter& parameter = flow_.parameters[id.value];
     readers_->seen(stream);
     const AddedTime time(flow_, flow_.stats.refresh_wait_us);
+    if (auto_) auto_->timer().wait_begins(id.value, stream);
     weight_in_->wait_refreshed(lock, id.value, stream);
+    if (auto_) auto_->timer().wait_ends(id.value, stream);
     parameter.refresh_unwaited = false;
   });
 }
@@ -409,21 +416,25 @@ void Pipeline::report_weight_overflows() {
 }
 
 void Pipeline::warn(std::string text) {
-  if (!config_.log || text.empty()) return;
-  warnings_.push_back(std::move(text));
-  any_warnings_.store(true);
+  tell(LogLevel::warning, std::move(text));
 }
 
-void Pipeline::deliver_warnings() noexcept {
-  if (!any_warnings_.exchange(false)) return;
-  std::vector<std::string> warnings;
+void Pipeline::tell(LogLevel level, std::string text) {
+  if (!config_.log || text.empty()) return;
+  news_.emplace_back(level, std::move(text));
+  any_news_.store(true);
+}
+
+void Pipeline::deliver_news() noexcept {
+  if (!any_news_.exchange(false)) return;
+  std::vector<std::pair<LogLevel, std::string>> news;
   {
     const std::lock_guard lock(flow_.mutex);
-    warnings.swap(warnings_);
+    news.swap(news_);
   }
-  for (const std::string& text : warnings) {
+  for (const auto& [level, text] : news) {
     try {
-      config_.log(LogLevel::warning, text);
+      config_.log(level, text);
     } catch (...) {  // a sink that fails must not fail the step
     }
   }

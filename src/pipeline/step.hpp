@@ -12,6 +12,7 @@
 
 #include "outboard/config.hpp"
 #include "outboard/stats.hpp"
+#include "pipeline/auto_placement.hpp"
 #include "pipeline/bounce_ring.hpp"
 #include "pipeline/flow.hpp"
 #include "pipeline/gradient_out.hpp"
@@ -95,6 +96,11 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void move(std::unique_lock<std::mutex>& lock, const PlacementChange& change);
   void move_to(std::unique_lock<std::mutex>& lock, const std::vector<bool>& resident,
                std::size_t budget_bytes);
+  void wait_for_idle(std::unique_lock<std::mutex>& lock);
+  void start_automatic(std::unique_lock<std::mutex>& lock);
+  void place_automatically(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] std::uint64_t automatic_budget() const;
+  [[nodiscard]] std::span<std::byte> trial_memory() const;
 
   // step.cpp
   void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
@@ -116,11 +122,12 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void skip();
   void report_weight_overflows();
   void warn(std::string text);  ///< nothing if empty
-  void deliver_warnings() noexcept;
-  /// Hands warnings to the sink when a public call ends, without the lock: a sink may call back.
+  void tell(LogLevel level, std::string text);
+  void deliver_news() noexcept;
+  /// Hands news to the sink when a public call ends, without the lock: a sink may call back.
   struct Delivery {
     explicit Delivery(Pipeline& owner) : pipeline(owner) {}
-    ~Delivery() { pipeline.deliver_warnings(); }
+    ~Delivery() { pipeline.deliver_news(); }
     Delivery(const Delivery&) = delete;
     Delivery& operator=(const Delivery&) = delete;
     Pipeline& pipeline;
@@ -145,9 +152,10 @@ class Pipeline final : private BounceListener, private UpdateListener {
   bool streams_created_ = false;
   std::vector<std::uint64_t> reported_overflows_;
   std::uint64_t steps_ = 0;
-  std::int64_t busy_before_ns_ = 0;    // the nodes' time in commit()
-  std::vector<std::string> warnings_;  // not delivered yet; guarded by the flow's mutex
-  std::atomic<bool> any_warnings_{false};
+  std::int64_t busy_before_ns_ = 0;  // the nodes' time in commit()
+  std::vector<std::pair<LogLevel, std::string>>
+      news_;  // not delivered; guarded by the flow's mutex
+  std::atomic<bool> any_news_{false};
 
   std::optional<Readers> readers_;
   std::optional<Resident> resident_;
@@ -158,6 +166,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   std::optional<GradientOut> gradient_out_;
   std::optional<BounceRing> ring_;
   std::optional<WholeState> whole_state_;
+  std::optional<AutoPlacement> auto_;  // Placement::automatic
 };
 
 }  // namespace outboard::pipeline

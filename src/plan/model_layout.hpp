@@ -44,6 +44,7 @@ struct Bucket {
   std::uint64_t node_offset = 0;  ///< padded elements of this node's earlier buckets
   std::uint32_t unit = 0;         ///< its first bucket: those of one unit have one home
   DType dtype = DType::f16;
+  std::uint64_t cost_elems = 0;  ///< its update, in elements of AdamW in f16; 0: as `elems`
 
   /// Of its gradients, and of its weights: the size of its slot.
   [[nodiscard]] std::size_t slot_bytes() const noexcept {

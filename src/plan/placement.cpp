@@ -43,7 +43,7 @@ PlacementWish wish_of(const Config& config, std::uint64_t state_bytes_per_elem) 
   return {config.placement,
           config.device_fraction,
           {config.device_budget_bytes, state_bytes_per_elem},
-          config.keep_host_room};
+          config.keep_host_room || config.placement == Placement::automatic};
 }
 
 std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWish& wish) {
@@ -54,6 +54,7 @@ std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWis
       require_room_for_all(layout, wish.memory);
       return std::vector<bool>(layout.buckets.size(), true);
     case Placement::host:
+    case Placement::automatic:  // at first
       break;
   }
   return std::vector<bool>(layout.buckets.size(), false);

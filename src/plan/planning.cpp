@@ -31,18 +31,6 @@ std::vector<plan::ComputePiece> pieces_of(const std::vector<PlannedWork>& work) 
   return pieces;
 }
 
-plan::StepSchedule step_schedule(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::exact:
-      return plan::StepSchedule::exact;
-    case Schedule::blocking:
-      return plan::StepSchedule::blocking;
-    case Schedule::serial:
-      return plan::StepSchedule::serial;
-  }
-  return plan::StepSchedule::exact;
-}
-
 plan::Policy policy_of(const PlannedPlacement& placement, const Config& config) {
   plan::Policy policy;
   switch (placement.kind) {
@@ -58,7 +46,7 @@ plan::Policy policy_of(const PlannedPlacement& placement, const Config& config) 
   }
   policy.device_fraction = placement.device_fraction;
   policy.streaming = false;  // the engine has no such placement
-  policy.schedule = step_schedule(config.schedule);
+  policy.schedule = plan::step_schedule(config.schedule);
   return policy;
 }
 

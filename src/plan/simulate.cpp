@@ -12,4 +12,16 @@ Prediction simulate(const StepModel& model, const Rates& rates, std::span<const 
   return simulation.run(places, timeline);
 }
 
+StepSchedule step_schedule(Schedule schedule) noexcept {
+  switch (schedule) {
+    case Schedule::exact:
+      return StepSchedule::exact;
+    case Schedule::blocking:
+      return StepSchedule::blocking;
+    case Schedule::serial:
+      return StepSchedule::serial;
+  }
+  return StepSchedule::exact;
+}
+
 }  // namespace outboard::plan

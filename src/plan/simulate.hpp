@@ -7,6 +7,7 @@
 #include <span>
 #include <vector>
 
+#include "outboard/config.hpp"
 #include "plan/cost_model.hpp"
 #include "plan/plan.hpp"
 #include "plan/step_model.hpp"
@@ -20,6 +21,9 @@ enum class StepSchedule : std::uint8_t {
   blocking,  ///< as exact, but the next forward waits for all weights
   serial,    ///< all copies, then all updates, then all uploads, then the forward
 };
+
+/// What an engine of this schedule does.
+[[nodiscard]] StepSchedule step_schedule(Schedule schedule) noexcept;
 
 enum class Resource : std::uint8_t { compute, link_down, link_up, node };
 

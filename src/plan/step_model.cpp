@@ -25,9 +25,9 @@ void require_sane(const ComputePiece& piece, std::size_t count, const char* wher
 
 void add_buckets(const ModelLayout& layout, StepModel& model) {
   for (const Bucket& bucket : layout.buckets) {
-    model.buckets.push_back({bucket.elems, bucket.elems * dtype_bytes(bucket.dtype),
-                             bucket.padded_elems, bucket.padded_elems, bucket.segments, 0,
-                             bucket.unit});
+    const std::uint64_t cost = bucket.cost_elems > 0 ? bucket.cost_elems : bucket.elems;
+    model.buckets.push_back({cost, bucket.elems * dtype_bytes(bucket.dtype), bucket.padded_elems,
+                             bucket.padded_elems, bucket.segments, 0, bucket.unit});
   }
 }
 

@@ -133,6 +133,47 @@ TEST_P(BackendTest, EventsOrderStreams) {
   EXPECT_EQ(host, std::vector<std::uint16_t>(1000, 7));
 }
 
+TEST_P(BackendTest, TimedEventsTellHowLongWorkTook) {
+  const NativeStream on = stream();
+  const device::Event first = device_.create_timed_event();
+  const device::Event last = device_.create_timed_event();
+  EXPECT_THROW((void)device_.elapsed_us(first, last), Error) << "never recorded";
+  auto* const memory = allocate<std::byte>(4096);
+  const std::int64_t before = device_.now_ns();
+  device_.record(first, on);
+  for (int i = 0; i < 20; ++i) device_.fill_zero(on, memory, 4096);
+  device_.record(last, on);
+  finish(on);
+  const double us = device_.elapsed_us(first, last);
+  EXPECT_GE(us, 0.0);
+  EXPECT_LE(us, static_cast<double>(device_.now_ns() - before) * 1e-3);
+  EXPECT_EQ(device_.elapsed_us(last, first), -us);
+  EXPECT_EQ(device_.elapsed_us(last, last), 0.0);
+  device_.destroy_event(first);
+  EXPECT_THROW((void)device_.elapsed_us(first, last), Error) << "destroyed";
+}
+
+TEST_P(BackendTest, ATimedEventTimesItsLastRecord) {
+  const NativeStream on = stream();
+  const device::Event first = device_.create_timed_event();
+  const device::Event again = device_.create_timed_event();
+  auto* const memory = allocate<std::byte>(4096);
+  device_.record(again, on);
+  device_.record(first, on);
+  device_.fill_zero(on, memory, 4096);
+  device_.record(again, on);
+  finish(on);
+  EXPECT_GE(device_.elapsed_us(first, again), 0.0);
+  if (!device_.stream_memory_ops()) return;
+  const NativeStream held = stream();
+  const device::Flag flag = gate(held);
+  device_.record(again, held);
+  EXPECT_THROW((void)device_.elapsed_us(first, again), Error) << "not reached";
+  open(flag);
+  finish(held);
+  EXPECT_GE(device_.elapsed_us(first, again), 0.0);
+}
+
 TEST_P(BackendTest, AnEventNeverRecordedHoldsNobody) {
   const NativeStream s = stream();
   const Event event = device_.create_event();

@@ -145,6 +145,10 @@ std::vector<FaultCase> fault_cases(sim::Mode mode) {
   std::vector<FaultCase> out;
   std::vector<Flavour> flavours = all_flavours();
   flavours.push_back(half_resident(mode));
+  flavours.push_back(half_resident(mode));
+  flavours.back().name = mode == sim::Mode::threads ? "threads_automatic" : "virtual_automatic";
+  flavours.back().placement = Placement::automatic;
+  flavours.back().device_fraction = 0.0;
   for (const Flavour& flavour : flavours) {
     if (flavour.mode != mode) continue;
     for (const sim::Call call : kCalls) {

@@ -55,11 +55,13 @@ class RegisteringBackend final : public device::Backend {
   NativeStream create_stream(const char*) override { refuse(); }
   void destroy_stream(NativeStream) noexcept override {}
   device::Event create_event() override { refuse(); }
+  device::Event create_timed_event() override { refuse(); }
   void destroy_event(device::Event) noexcept override {}
   void record(device::Event, NativeStream) override { refuse(); }
   void wait_event(NativeStream, device::Event) override { refuse(); }
   void notify(device::Event, core::Callback) override { refuse(); }
   bool reached(device::Event) const override { refuse(); }
+  double elapsed_us(device::Event, device::Event) const override { refuse(); }
   void synchronize(device::Event, const char*) override { refuse(); }
   device::Flag create_flag() override { refuse(); }
   void destroy_flag(device::Flag) noexcept override {}

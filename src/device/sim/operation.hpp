@@ -54,7 +54,9 @@ struct CopyOnDevice {
   const void* src;
   std::size_t bytes;
 };
-struct Record {};
+struct Record {
+  std::uint32_t event;  ///< a handle
+};
 /// Waits until stream number `stream` has completed `position` operations.
 struct WaitPoint {
   std::uint32_t stream;

@@ -60,11 +60,13 @@ class SimBackend : public device::Backend {
   [[nodiscard]] NativeStream create_stream(const char* name) final;
   void destroy_stream(NativeStream stream) noexcept final;
   [[nodiscard]] device::Event create_event() final;
+  [[nodiscard]] device::Event create_timed_event() final { return create_event(); }
   void destroy_event(device::Event event) noexcept final;
   void record(device::Event event, NativeStream stream) final;
   void wait_event(NativeStream stream, device::Event event) final;
   void notify(device::Event event, core::Callback callback) final;
   [[nodiscard]] bool reached(device::Event event) const final;
+  [[nodiscard]] double elapsed_us(device::Event from, device::Event to) const final;
   void synchronize(device::Event event, const char* who) final;
   [[nodiscard]] device::Flag create_flag() final;
   void destroy_flag(device::Flag flag) noexcept final;
@@ -140,6 +142,8 @@ class SimBackend : public device::Backend {
   void push(Stream& stream, Operation operation);
   void add_arrival(Stream& stream, const Arrival& arrival);
   void arrive(Stream& stream, const Arrival& arrival);
+  void note_time(const Stream& stream) noexcept;
+  [[nodiscard]] std::int64_t completed_ns(device::Event event) const;
   void wait_for(Lock& lock, Stream& stream, std::uint64_t position, const char* who);
   void wait_drained(Stream& stream) noexcept;
   Stream& unused_stream();

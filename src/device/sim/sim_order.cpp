@@ -38,7 +38,7 @@ void SimBackend::record(device::Event event, NativeStream handle) {
   Stream& stream = stream_at(handle, "record");
   const std::uint64_t failing = faults_.next(Call::record);
   state = {.stream = stream.number, .position = stream.queued + 1};
-  push(stream, {.work = Record{}, .failing_call = failing});
+  push(stream, {.work = Record{event.index}, .failing_call = failing});
 }
 
 void SimBackend::wait_event(NativeStream handle, device::Event event) {
@@ -213,6 +213,7 @@ void SimBackend::complete(Stream& stream) {
   }
   ++stream.completed;
   stream.busy = false;
+  note_time(stream);
   auto& arrivals = stream.arrivals;
   while (!arrivals.empty() && arrivals.front().position <= stream.completed && !lost()) {
     std::pop_heap(arrivals.begin(), arrivals.end(), later);
@@ -220,6 +221,32 @@ void SimBackend::complete(Stream& stream) {
     arrivals.pop_back();
     arrive(stream, arrival);
   }
+}
+
+/// If it is an event's last record that the stream has completed.
+void SimBackend::note_time(const Stream& stream) noexcept {
+  const auto* record = std::get_if<Record>(&stream.current.work);
+  EventState* event = record == nullptr ? nullptr : events_.find(record->event);
+  if (event == nullptr) return;
+  if (event->stream == stream.number && event->position == stream.completed) {
+    event->completed_ns = now_ns();
+  }
+}
+
+std::int64_t SimBackend::completed_ns(device::Event event) const {
+  const EventState& state = events_.at(event.index, "elapsed_us");
+  if (state.position != 0 && streams_[state.stream]->completed >= state.position) {
+    return state.completed_ns;
+  }
+  throw Error(ErrorCode::invalid_argument,
+              std::string("elapsed_us: an event ") +
+                  (state.position == 0 ? "was never recorded" : "is not reached yet"));
+}
+
+double SimBackend::elapsed_us(device::Event from, device::Event to) const {
+  const Lock lock(mutex_);
+  require_sound("elapsed_us");
+  return static_cast<double>(completed_ns(to) - completed_ns(from)) * 1e-3;
 }
 
 void SimBackend::arrive(Stream& stream, const Arrival& arrival) {

@@ -46,7 +46,8 @@ struct Stream {
 
 struct EventState {
   std::uint32_t stream = 0;
-  std::uint64_t position = 0;  ///< of the last record; 0: none yet
+  std::uint64_t position = 0;     ///< of the last record; 0: none yet
+  std::int64_t completed_ns = 0;  ///< when that record was reached
 };
 
 struct FlagState {

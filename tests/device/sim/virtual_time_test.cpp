@@ -65,6 +65,19 @@ TEST(VirtualTime, KernelsOfAllStreamsShareTheComputeEngineCopiesDoNot) {
   EXPECT_EQ(rig.finished(), 12000ns);
 }
 
+TEST(VirtualTime, ElapsedTimeIsTheClocksBetweenTwoEvents) {
+  Timed rig(rated());
+  const device::Event first = rig.device.create_timed_event();
+  const device::Event last = rig.device.create_timed_event();
+  rig.gpu.launch(rig.a, 3000ns, [](sim::KernelView&) {});
+  rig.device.record(first, rig.a);
+  rig.gpu.launch(rig.a, 7000ns, [](sim::KernelView&) {});
+  rig.device.record(last, rig.a);
+  EXPECT_EQ(rig.finished(), 10000ns);
+  EXPECT_EQ(rig.device.elapsed_us(first, last), 7.0);
+  EXPECT_EQ(rig.device.elapsed_us(last, first), -7.0);
+}
+
 TEST(VirtualTime, EngineKernelsTakeTheBytesTheyTouch) {
   const auto time_of = [](auto&& queue) {
     Timed rig(rated());

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "pipeline/auto_placement.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "plan/planner.hpp"
+
+namespace outboard::pipeline {
+namespace {
+
+/// A prediction this far off is wrong.
+constexpr double kWrong = 0.10;
+/// A move must shorten the step by this much, or the next change of speed would undo it.
+constexpr double kWorth = 0.02;
+/// Steps in a row that a prediction must miss; twice as many after each time that planning again
+/// has changed nothing.
+constexpr std::uint32_t kPatience = 4;
+constexpr std::uint32_t kMostPatience = 1024;
+/// The first has nothing to wait for and its memory is cold.
+constexpr std::uint32_t kSeenSteps = 2;
+
+}  // namespace
+
+AutoPlacement::AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rates rates)
+    : flow_(flow),
+      schedule_(schedule),
+      rates_(std::move(rates)),
+      timer_(flow),
+      node_cost_(flow.executor.nodes(), 0),
+      patience_(kPatience) {
+  for (std::uint32_t node = 0; node < flow.executor.nodes(); ++node) {
+    busy_ns_.push_back(flow.executor.busy_ns(node));
+  }
+  for (const plan::Bucket& bucket : flow.layout.buckets) {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+      const plan::Segment& segment = flow.layout.segments[bucket.first_segment + i];
+      const UpdateBytes& each = flow.parameters[segment.parameter].update_bytes;
+      bytes += segment.elems * (each.measure + each.apply);
+    }
+    cost_.push_back(std::max<std::uint64_t>(1, bytes / exec::kBytesPerCostElem));
+  }
+}
+
+void AutoPlacement::step_ends() {
+  timer_.step_ends();
+  measure_nodes();
+  sampled_ = applied_in_a_row_ >= kSeenSteps && timer_.step_us().has_value();
+  if (!sampled_) return;
+  measured_us_ = *timer_.step_us();
+  if (!planned_) return;
+  off_ = std::abs(measured_us_ - predicted_us_) > kWrong * predicted_us_ ? off_ + 1 : 0;
+}
+
+/// No update is running: what the nodes have done since is the last one, with all that belongs to
+/// it.
+void AutoPlacement::measure_nodes() {
+  for (std::uint32_t node = 0; node < busy_ns_.size(); ++node) {
+    const std::int64_t now = flow_.executor.busy_ns(node);
+    const auto busy_s = static_cast<double>(now - std::exchange(busy_ns_[node], now)) * 1e-9;
+    if (applied_in_a_row_ == 0 || node_cost_[node] == 0) continue;
+    rates_.node_elems_per_s[node] =
+        busy_s > 0.0 ? static_cast<double>(node_cost_[node]) / busy_s : 0.0;
+  }
+}
+
+void AutoPlacement::applied() {
+  applied_in_a_row_ += 1;
+  std::ranges::fill(node_cost_, 0);
+  for (std::size_t i = 0; i < flow_.buckets.size(); ++i) {
+    if (!flow_.buckets[i].resident) node_cost_[flow_.layout.buckets[i].node] += cost_[i];
+  }
+}
+
+bool AutoPlacement::due() const noexcept {
+  return sampled_ && (!planned_ || off_ >= patience_);
+}
+
+plan::ModelLayout AutoPlacement::layout() const {
+  plan::ModelLayout layout = flow_.layout;
+  for (std::size_t i = 0; i < cost_.size(); ++i) layout.buckets[i].cost_elems = cost_[i];
+  return layout;
+}
+
+double AutoPlacement::predict(const plan::StepModel& model,
+                              const std::vector<bool>& resident) const {
+  std::vector<plan::BucketPlace> places;
+  for (std::size_t i = 0; i < resident.size(); ++i) {
+    places.push_back({resident[i] ? plan::Home::device_resident : plan::Home::host,
+                      flow_.layout.buckets[i].node});
+  }
+  return plan::simulate(model, rates_, places, schedule_).step_us;
+}
+
+std::optional<AutoPlacement::Choice> AutoPlacement::choose(std::uint64_t budget_bytes) {
+  const std::optional<plan::StepTimes> times = timer_.times(rates_);
+  if (!times) return {};
+  const plan::ModelLayout layout = this->layout();
+  const plan::StepModel model = plan::make_step_model(layout, *times);
+  const plan::Policy policy{
+      .kind = plan::PolicyKind::automatic, .streaming = false, .schedule = schedule_};
+  const plan::Plan found =
+      plan::plan(layout, rates_, *times, {budget_bytes, flow_.streams.elem_bytes()}, policy);
+  Choice choice;
+  for (const plan::BucketPlace& place : found.buckets) {
+    choice.resident.push_back(place.home == plan::Home::device_resident);
+  }
+  choice.step_us = predict(model, choice.resident);
+  choice.now_us = predict(model, flow_.homes());
+  choice.worth_a_move = choice.step_us < (1.0 - kWorth) * choice.now_us;
+  return choice;
+}
+
+void AutoPlacement::moved(const Choice& choice) {
+  planned_ = true;
+  predicted_us_ = choice.step_us;
+  applied_in_a_row_ = 0;
+  sampled_ = false;
+  off_ = 0;
+  patience_ = kPatience;
+}
+
+void AutoPlacement::stayed(const Choice& choice) {
+  if (planned_) patience_ = std::min(2 * patience_, kMostPatience);
+  planned_ = true;
+  predicted_us_ = choice.now_us;
+  off_ = 0;
+}
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Placement::automatic: watches steps, and says when the planner should look again and where each
+/// bucket is to live. Moves nothing itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "pipeline/flow.hpp"
+#include "pipeline/step_timer.hpp"
+#include "plan/simulate.hpp"
+
+namespace outboard::pipeline {
+
+class AutoPlacement {
+ public:
+  /// `rates`: of link and device; those of the nodes are found in the steps.
+  AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rates rates);
+
+  [[nodiscard]] StepTimer& timer() noexcept { return timer_; }
+
+  /// In step(), with gradients pending and no update running.
+  void step_ends();
+  void applied();
+  void skipped() noexcept { applied_in_a_row_ = 0; }
+  /// Whether choose() may have news, after applied(): two steps have been seen since commit() or
+  /// the last move, and none was planned yet or predictions have been wrong for a while.
+  [[nodiscard]] bool due() const noexcept;
+
+  struct Choice {
+    std::vector<bool> resident;
+    double step_us = 0.0;  ///< as simulated, on the engine's own nodes
+    double now_us = 0.0;   ///< the same for the buckets' present homes
+    bool worth_a_move = false;
+  };
+  /// nullopt: the steps could not be timed. `budget_bytes`: of the device. Takes milliseconds.
+  [[nodiscard]] std::optional<Choice> choose(std::uint64_t budget_bytes);
+  /// The buckets' homes are as chosen, or stay what they are.
+  void moved(const Choice& choice);
+  void stayed(const Choice& choice);
+
+  [[nodiscard]] double predicted_us() const noexcept { return predicted_us_; }
+  [[nodiscard]] double measured_us() const noexcept { return measured_us_; }
+
+ private:
+  void measure_nodes();
+  [[nodiscard]] plan::ModelLayout layout() const;
+  [[nodiscard]] double predict(const plan::StepModel& model,
+                               const std::vector<bool>& resident) const;
+
+  Flow& flow_;
+  plan::StepSchedule schedule_;
+  plan::Rates rates_;
+  StepTimer timer_;
+  std::vector<std::uint64_t> cost_;       // of each bucket's update, in elements of AdamW
+  std::vector<std::uint64_t> node_cost_;  // of the last update applied
+  std::vector<std::int64_t> busy_ns_;     // of each node at the last step_ends()
+  std::uint32_t applied_in_a_row_ = 0;
+  bool planned_ = false;
+  bool sampled_ = false;  // measured_us_ is of the step before
+  double measured_us_ = 0.0;
+  double predicted_us_ = 0.0;
+  std::uint32_t off_ = 0;  // steps in a row that the prediction missed
+  std::uint32_t patience_;
+};
+
+}  // namespace outboard::pipeline

@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Placement::automatic on the virtual clock: what it chooses is never slower than all on the host,
+/// stays within the budget, changes no bit, and changes again only when steps do.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "engine/allocation_counter.hpp"
+#include "engine/trajectory.hpp"
+#include "support/expect_error.hpp"
+#include "support/log_lines.hpp"
+
+namespace outboard::testing {
+namespace {
+
+constexpr std::uint64_t kWarmSteps = 6;  // two are watched, the third moves state
+constexpr std::uint64_t kMeasuredSteps = 8;
+
+struct Speeds {
+  std::uint64_t seed = 1;
+  double forward_ns = 20.0, backward_ns = 40.0;  // of one element
+  double link_ns = 4.0;                          // each way, of one element
+  double update_ns = 30.0;                       // of all nodes together
+  double device_update_ns = 1.0;
+};
+
+/// 24 parameters of up to three buckets.
+TinyOptions model_of(const Speeds& speeds) {
+  TinyOptions options;
+  options.device = virtual_device(speeds.seed);
+  options.device.memory_bytes = std::size_t{32} << 20;
+  sim::Rates& rates = options.device.rates;
+  rates.link_down_bytes_per_s = rates.link_up_bytes_per_s = 2e9 / speeds.link_ns;
+  rates.device_bytes_per_s = 28e9 / speeds.device_update_ns;
+  rates.copy_latency = sim::Duration(2000);
+  const std::size_t nodes = 1 + speeds.seed % 2;
+  rates.host_elems_per_s.assign(nodes, 1e9 / speeds.update_ns / static_cast<double>(nodes));
+  options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
+  options.config.max_grad_norm = 1.0;
+  options.config.bucket_bytes = 8192;
+  options.config.host.threads_per_node = 1;
+  options.config.host.synthetic_topology = "numa:" + std::to_string(nodes) + " core:1 pu:1";
+  std::vector<std::uint64_t> sizes;
+  for (std::uint64_t i = 0; i < 24; ++i) {
+    sizes.push_back(1 + mix_bits(speeds.seed, i, 9) % 12'000);
+  }
+  add_parameters(options, sizes);
+  for (const std::uint64_t elems : sizes) {
+    const auto n = static_cast<double>(elems);
+    options.forward_each.emplace_back(std::llround(n * speeds.forward_ns));
+    options.backward_each.emplace_back(std::llround(n * speeds.backward_ns));
+  }
+  options.digest = false;
+  return options;
+}
+
+struct Measured {
+  double step_us = 0.0;  ///< mean, from one end of forward to another
+  StepStats stats;
+  std::size_t most_state_bytes = 0;
+};
+
+std::size_t state_bytes(const Engine& engine) {
+  std::size_t bytes = 0;
+  for (const LedgerEntry& entry : engine.ledger().entries) {
+    if (entry.place == MemoryPlace::device && entry.purpose != "gate scalars") bytes += entry.bytes;
+  }
+  return bytes;
+}
+
+Measured measure(const TinyOptions& options) {
+  TinyTrainer trainer(options);
+  trainer.start();
+  sim::Gpu gpu = trainer.gpu();
+  std::vector<sim::Duration> ends;
+  Measured run;
+  for (std::uint64_t s = 0; s < kWarmSteps + kMeasuredSteps; ++s) {
+    trainer.forward();
+    gpu.launch(
+        trainer.reader(), sim::Duration(0), [&](sim::KernelView&) { ends.push_back(gpu.now()); },
+        "mark");
+    trainer.backward();
+    EXPECT_TRUE(trainer.finish().result.applied());
+    run.most_state_bytes = std::max(run.most_state_bytes, state_bytes(trainer.engine()));
+  }
+  const sim::Duration took = ends.back() - ends[kWarmSteps - 1];
+  run.step_us = static_cast<double>(took.count()) * 1e-3 / static_cast<double>(kMeasuredSteps);
+  run.stats = trainer.engine().stats();
+  return run;
+}
+
+TinyOptions automatic(TinyOptions options) {
+  options.config.placement = Placement::automatic;
+  return options;
+}
+
+double between(double low, double high, std::uint64_t seed, std::uint64_t salt) {
+  return low + (high - low) * static_cast<double>(mix_bits(seed, salt, 5) % 10'000) * 1e-4;
+}
+
+// --- how good it is ------------------------------------------------------------------------------
+
+TEST(Automatic, IsNeverSlowerThanAllOnTheHost) {
+  double worst = 0.0;
+  double best = 1e9;
+  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
+    const Speeds speeds{.seed = seed,
+                        .forward_ns = between(5, 50, seed, 1),
+                        .backward_ns = between(10, 90, seed, 2),
+                        .link_ns = between(2, 60, seed, 3),
+                        .update_ns = between(5, 70, seed, 4),
+                        .device_update_ns = between(0.5, 30, seed, 6)};
+    TinyOptions options = model_of(speeds);
+    const double host_us = measure(options).step_us;
+    options = automatic(options);
+    const std::array<std::size_t, 3> budgets = {0, 500'000, SIZE_MAX};
+    options.config.device_budget_bytes = budgets.at(seed % budgets.size());
+    const Measured seen = measure(options);
+    SCOPED_TRACE("seed " + std::to_string(seed) + ", " +
+                 std::to_string(seen.stats.device_fraction) + " of the state on the device");
+    EXPECT_LE(seen.step_us, 1.02 * host_us);
+    EXPECT_LE(seen.most_state_bytes, options.config.device_budget_bytes);
+    EXPECT_GT(seen.stats.predicted_step_us, 0.0);
+    EXPECT_NEAR(seen.stats.predicted_step_us, seen.step_us, 0.03 * seen.step_us);
+    EXPECT_NEAR(seen.stats.measured_step_us, seen.step_us, 0.05 * seen.step_us);
+    EXPECT_LE(seen.stats.moves, 1U);
+    worst = std::max(worst, seen.step_us / host_us);
+    best = std::min(best, seen.step_us / host_us);
+  }
+  std::printf("30 models: %.4f to %.4f of the step with all on the host\n", best, worst);
+}
+
+TEST(Automatic, IsAQuarterFasterWhereTheHostLimitsAndTheDeviceHasRoom) {
+  for (std::uint64_t seed = 1; seed <= 6; ++seed) {
+    const Speeds speeds{.seed = seed, .update_ns = 90.0};
+    const double host_us = measure(model_of(speeds)).step_us;
+    const Measured seen = measure(automatic(model_of(speeds)));
+    EXPECT_GE(host_us / seen.step_us, 1.25) << "seed " << seed;
+    EXPECT_EQ(seen.stats.moves, 1U);
+    EXPECT_GT(seen.stats.device_fraction, 0.2);
+  }
+}
+
+TEST(Automatic, LeavesAllOnTheHostWhereItIsHidden) {
+  const Measured seen = measure(automatic(model_of({.update_ns = 2.0, .device_update_ns = 20.0})));
+  EXPECT_EQ(seen.stats.moves, 0U);
+  EXPECT_EQ(seen.stats.device_fraction, 0.0);
+  EXPECT_GT(seen.stats.predicted_step_us, 0.0);
+}
+
+// --- what it may not change ----------------------------------------------------------------------
+
+TEST(Automatic, ChangesNoBit) {
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) {
+    TinyOptions options = model_of({.seed = seed, .update_ns = 90.0});
+    options.injected = {{.step = 1 + seed % 6, .parameter = 3, .element = 0}};
+    options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 4; };
+    const Trajectory reference = run_trajectory(options, {.steps = 9});
+    options = automatic(options);
+    options.config.check_waits = seed % 2 == 0;
+    options.device.stream_memory_ops = seed % 3 != 0;
+    if (seed % 4 == 0) options.config.pinned_slots = 3;
+    if (seed % 5 == 0) options.config.schedule = Schedule::serial;
+    if (seed % 5 == 1) options.config.schedule = Schedule::blocking;
+    if (seed % 6 == 0) options.device.max_random_delay = sim::Duration(20'000);
+    if (seed % 7 == 0) options.device.mode = sim::Mode::threads;
+    options.second_stream = seed % 2 == 1;
+    TinyTrainer trainer(options);
+    trainer.start();
+    const Trajectory seen = run_trajectory(trainer, {.steps = 9, .digests = mix_bits(seed, 1, 1)});
+    EXPECT_EQ(first_difference(reference, seen), "") << "seed " << seed;
+    if (seed % 42 == 1) {
+      EXPECT_EQ(trainer.engine().stats().moves, 1U);
+    }
+  }
+}
+
+TEST(Automatic, AStepThatMovesNothingAllocatesNothing) {
+  if (!allocations_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
+  TinyTrainer trainer(automatic(model_of({.update_ns = 90.0})));
+  trainer.start();
+  trainer.run(10);
+  ASSERT_EQ(trainer.engine().stats().moves, 1U);
+  trainer.engine().synchronize();
+  start_counting();
+  for (int i = 0; i < 12; ++i) trainer.step();
+  trainer.engine().synchronize();
+  EXPECT_EQ(stop_counting(), 0U) << first_allocation();
+}
+
+// --- planning again ------------------------------------------------------------------------------
+
+/// Makes the trainer's own work `times` as long.
+void slow_down(TinyOptions& options, std::int64_t times) {
+  for (auto* each : {&options.forward_each, &options.backward_each}) {
+    for (sim::Duration& duration : *each) duration *= times;
+  }
+}
+
+TEST(Automatic, PlansAgainWhenStepsChangeForAWhile) {
+  // The host hides behind long work at first, and no longer when the work gets short.
+  TinyOptions options = automatic(model_of({.forward_ns = 2.0, .backward_ns = 4.0}));
+  slow_down(options, 40);
+  LogLines log;
+  options.config.log = log.sink();
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(12);
+  const StepStats before = trainer.engine().stats();
+  for (auto* each : {&trainer.options().forward_each, &trainer.options().backward_each}) {
+    for (sim::Duration& duration : *each) duration /= 40;
+  }
+  trainer.run(1);
+  trainer.options().forward_each = options.forward_each;  // one odd step is not enough
+  trainer.options().backward_each = options.backward_each;
+  trainer.run(12);
+  EXPECT_EQ(trainer.engine().stats().moves, before.moves);
+  for (auto* each : {&trainer.options().forward_each, &trainer.options().backward_each}) {
+    for (sim::Duration& duration : *each) duration /= 40;
+  }
+  trainer.run(30);
+  const StepStats after = trainer.engine().stats();
+  EXPECT_EQ(after.moves, before.moves + 1);
+  EXPECT_GT(after.device_fraction, before.device_fraction);
+  EXPECT_NEAR(after.predicted_step_us, after.measured_step_us, 0.1 * after.measured_step_us);
+  const std::vector<std::string> lines = log.texts();
+  const auto told = std::ranges::count_if(lines, [](const std::string& line) {
+    return line.starts_with("placement: automatic, ") && line.find("step") != std::string::npos;
+  });
+  EXPECT_EQ(static_cast<std::uint64_t>(told), after.moves) << log.all();
+}
+
+TEST(Automatic, StaysWhereItIsWhileStepsStayAsTheyAre) {
+  for (std::uint64_t seed = 1; seed <= 4; ++seed) {
+    TinyTrainer trainer(automatic(model_of({.seed = seed, .update_ns = 90.0})));
+    trainer.start();
+    trainer.run(80);
+    EXPECT_EQ(trainer.engine().stats().moves, 1U) << "seed " << seed;
+  }
+}
+
+/// The trainer takes the device's memory between two moves.
+TEST(Automatic, LeavesTheTrainerATwentiethOfTheDevice) {
+  TinyOptions options = automatic(model_of({.update_ns = 90.0}));
+  TinyTrainer trainer(options);
+  const sim::MemoryUse use = trainer.gpu().memory();
+  const std::size_t left = (std::size_t{2} << 20);
+  const DeviceBuffer hog(trainer.gpu(), use.limit_bytes - use.used_bytes - left);
+  trainer.start();
+  trainer.run(8);
+  EXPECT_EQ(trainer.engine().stats().moves, 1U);
+  EXPECT_LE(trainer.gpu().memory().used_bytes, use.limit_bytes - use.limit_bytes / 20);
+}
+
+// --- calls ---------------------------------------------------------------------------------------
+
+TEST(Automatic, IsOneOfThePlacementsToMoveTo) {
+  TinyOptions options = model_of({.update_ns = 90.0});
+  const Trajectory reference = run_trajectory(options, {.steps = 12});
+  options.config.placement = Placement::device_resident;
+  options.config.keep_host_room = true;
+  TinyTrainer trainer(options);
+  trainer.start();
+  Trajectory seen = run_trajectory(trainer, {.steps = 2});
+  const auto go_on = [&](std::uint64_t steps) {
+    for (const TrajectoryStep& step : run_trajectory(trainer, {.steps = steps})) {
+      seen.push_back(step);
+    }
+  };
+  trainer.engine().set_placement({.placement = Placement::automatic});
+  EXPECT_EQ(trainer.engine().stats().device_fraction, 0.0);
+  go_on(6);
+  const StepStats stats = trainer.engine().stats();
+  EXPECT_EQ(stats.moves, 1U);
+  EXPECT_GT(stats.device_fraction, 0.2);
+  EXPECT_LT(stats.device_fraction, 1.0 + 1e-9);
+  trainer.engine().set_placement({.placement = Placement::host});
+  go_on(4);
+  EXPECT_EQ(trainer.engine().stats().device_fraction, 0.0);
+  EXPECT_EQ(trainer.engine().stats().predicted_step_us, 0.0);
+  EXPECT_EQ(first_difference(reference, seen), "");
+}
+
+/// From the first step on, or a trainer would fail after the first move.
+TEST(Automatic, FreesNoGradientBeforeTheStep) {
+  TinyTrainer trainer(automatic(model_of({})));
+  trainer.start();
+  trainer.forward();
+  trainer.backward();
+  expect_error(ErrorCode::protocol_error, {"'w0'", "may become device-resident", "step()"},
+               [&] { trainer.engine().wait_gradient_taken(trainer.id(0), trainer.writer()); });
+  trainer.finish();
+  EXPECT_NO_THROW(trainer.engine().wait_gradient_taken(trainer.id(0), trainer.writer()));
+}
+
+TEST(Automatic, IsRefusedWithSumsOnTheHost) {
+  Config config;
+  config.placement = Placement::automatic;
+  EXPECT_NO_THROW(config.validate());
+  config.accumulate = Accumulate::host;
+  expect_error(ErrorCode::invalid_config, {"Config::accumulate", "Placement::automatic"},
+               [&] { config.validate(); });
+}
+
+/// A trainer that waits for nothing shows no forward: there is nothing to plan with.
+TEST(Automatic, WithoutWaitsStaysOnTheHost) {
+  TinyOptions options = automatic(model_of({.update_ns = 90.0}));
+  options.config.schedule = Schedule::blocking;
+  options.wait = false;
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(6);
+  EXPECT_EQ(trainer.engine().stats().moves, 0U);
+  EXPECT_EQ(trainer.engine().stats().predicted_step_us, 0.0);
+}
+
+}  // namespace
+}  // namespace outboard::testing
