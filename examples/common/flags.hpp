@@ -53,6 +53,11 @@ class Flags {
   }
   void bytes(const Limits& limits, std::size_t& target, const std::string& help,
              const std::string& shown = "");
+  /// Whatever `take` reads. `kind`: how --help shows the value.
+  void value(const char* flag, const std::string& kind, const std::string& help,
+             const std::string& shown, const std::function<void(const std::string&)>& take) {
+    add({flag, kind, help, shown}, take);
+  }
   /// One of two words, "on|off": the first means true.
   void either(const char* flag, const std::string& words, bool& target, const std::string& help);
   void either(const char* flag, const std::string& words, std::optional<bool>& target,

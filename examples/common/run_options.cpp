@@ -6,13 +6,47 @@
 #include <string_view>
 
 namespace example {
+namespace {
+
+void read_offload(const std::string& said, RunOptions& o) {
+  o.offload = said == "on";
+  o.automatic = said == "auto";
+  o.host_share.reset();
+  if (o.offload || o.automatic || said == "off") return;
+  std::optional<double> share;
+  try {
+    share = parse_number(said, "--offload", Sign::not_negative);
+  } catch (const UsageError&) {  // says what a number must be, and it need not be one
+  }
+  require(share && *share <= 1.0,
+          "--offload is \"" + said + "\"; it must be on or off, auto, or a share from 0 to 1");
+  o.host_share = share;
+}
+
+}  // namespace
+
+std::string spell_offload(const RunOptions& o) {
+  if (o.automatic) return "auto";
+  if (o.host_share) return spell_number(*o.host_share);
+  return o.offload ? "on" : "off";
+}
+
+void place_state(const RunOptions& o, outboard::Config& config) {
+  config.placement = o.automatic    ? outboard::Placement::automatic
+                     : o.host_share ? outboard::Placement::fraction
+                     : o.offload    ? outboard::Placement::host
+                                    : outboard::Placement::device_resident;
+  config.device_fraction = o.host_share ? 1.0 - *o.host_share : 0.0;
+}
 
 void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_memory_shown) {
   constexpr std::uint64_t kLeast = 4096, kMost = std::uint64_t{1} << 50;
   flags.bytes({"--device-memory", kLeast, kMost}, o.device_memory,
               "memory of the software GPU, as 12MiB", device_memory_shown);
-  flags.either("--offload", "on|off", o.offload,
-               "on: optimizer state in host memory; off: all of it in device memory");
+  flags.value("--offload", "on|off|auto|SHARE",
+              "on: optimizer state in host memory; off: all of it in device memory; 0.7: so much "
+              "in host memory; auto: the engine chooses what is fastest",
+              "on", [&o](const std::string& said) { read_offload(said, o); });
   flags.either("--schedule", "serial|exact", o.serial,
                "exact: updates hide behind the next forward; serial: step() waits for them");
   flags.bytes({"--bucket", 8192, std::uint64_t{1} << 30}, o.bucket,
@@ -59,8 +93,7 @@ outboard::Config engine_config(const RunOptions& options) {
   outboard::Config config;
   config.max_grad_norm = options.max_grad_norm;
   config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
-  config.placement =
-      options.offload ? outboard::Placement::host : outboard::Placement::device_resident;
+  place_state(options, config);
   config.bucket_bytes = options.bucket;
   config.loss_scaling.growth_interval = 500;
   config.host.synthetic_topology = options.topology;

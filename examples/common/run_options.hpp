@@ -18,7 +18,9 @@ namespace example {
 struct RunOptions {
   std::vector<std::filesystem::path> data;
   std::size_t device_memory = 0;
-  bool offload = true;
+  bool offload = true;               ///< all optimizer state on the host
+  bool automatic = false;            ///< the engine chooses
+  std::optional<double> host_share;  ///< so much of it on the host, the rest on the device
   bool serial = false;
   std::size_t bucket = std::size_t{256} << 10;
   std::uint32_t threads = 0;
@@ -36,6 +38,11 @@ struct RunOptions {
   std::uint64_t eval_every = 500;
   double temperature = 0.8;
 };
+
+/// How --offload is said.
+[[nodiscard]] std::string spell_offload(const RunOptions& options);
+/// What it means to the engine.
+void place_state(const RunOptions& options, outboard::Config& config);
 
 /// More than anybody needs, and no typing error by far.
 inline constexpr std::uint64_t kBillion = 1000000000;

@@ -28,8 +28,11 @@ outboard::MemoryLedger engine_memory(const GptShape& shape, const MemoryMode& mo
   std::vector<outboard::PlannedParameter> parameters;
   for (const std::size_t elems : shape.parameter_sizes()) parameters.push_back({elems});
   outboard::Config config;
-  config.placement =
-      mode.offload ? outboard::Placement::host : outboard::Placement::device_resident;
+  example::RunOptions state;
+  state.offload = mode.offload;
+  state.automatic = mode.automatic;
+  state.host_share = mode.host_share;
+  example::place_state(state, config);
   config.bucket_bytes = std::max(mode.bucket, shape.weight_bytes() / kMostPlanned);
   config.accumulation = mode.accumulation;
   config.accumulate = accumulate_of(mode.accumulation);
@@ -47,7 +50,9 @@ MemoryMode memory_mode(const Options& options) {
           .checkpointing = options.checkpointing,
           .grad_buffers = options.grad_buffers,
           .accumulation = options.accumulation,
-          .bucket = options.bucket};
+          .bucket = options.bucket,
+          .automatic = options.automatic,
+          .host_share = options.host_share};
 }
 
 MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {

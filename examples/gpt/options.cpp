@@ -58,7 +58,7 @@ void add_memory_flags(Flags& flags, Options& o, Words& words) {
   add_device_flags(flags, o, spell_bytes(kSmallDevice) + " for tiny and demo, else 1GiB");
   flags.either("--grad-buffers", "ring|full", words.ring,
                "ring: gradients of two blocks on the device; full: of all of them",
-               "ring, full with --offload off");
+               "ring, full unless --offload on");
   flags.either("--checkpointing", "on|off", o.checkpointing,
                "on: keep one activation per block and recompute the others; off: keep all");
   flags.mark("--fit", o.fit, "train nothing: list which presets fit in --device-memory");
@@ -129,8 +129,11 @@ void check(const Options& o) {
   require(o.prompt.empty() || o.tokens == TokenKind::bytes,
           "--prompt is text, and with --tokens uint16 tokens are numbers; leave it out");
   require(o.offload || o.accumulation > 1 || o.grad_buffers == GradBuffers::full,
-          "--grad-buffers ring needs --offload on or --accumulation of at least 2: with the state "
-          "on the device gradients stay until the update has read them; use --grad-buffers full");
+          "--grad-buffers ring needs --offload on or --accumulation of at least 2: with state on "
+          "the device gradients stay until the update has read them; use --grad-buffers full");
+  require(!o.automatic || o.accumulation == 1,
+          "--offload auto needs --accumulation 1: it cannot foretell what several micro-batches "
+          "take; choose a share, as --offload 0.7");
 }
 
 std::string quoted(const std::string& text) {
@@ -201,7 +204,7 @@ std::string command_line(const Options& o) {
   count("--accumulation", o.accumulation);
   size("--device-memory", o.device_memory);
   if (o.host_memory != 0) size("--host-memory", o.host_memory);
-  choice("--offload", o.offload, "on", "off");
+  add("--offload", example::spell_offload(o));
   choice("--grad-buffers", o.grad_buffers == GradBuffers::ring, "ring", "full");
   choice("--checkpointing", o.checkpointing, "on", "off");
   choice("--schedule", o.serial, "serial", "exact");

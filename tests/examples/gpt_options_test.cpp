@@ -56,6 +56,22 @@ TEST(GptOptions, WithoutOffloadGradientsStayInFullBuffers) {
   EXPECT_EQ(parse({"d", "--offload", "off"})->grad_buffers, GradBuffers::full);
   const std::string error = error_of({"d", "--offload", "off", "--grad-buffers", "ring"});
   EXPECT_NE(error.find("--grad-buffers ring needs --offload on or"), std::string::npos) << error;
+  EXPECT_EQ(parse({"d", "--offload", "0.7"})->grad_buffers, GradBuffers::full);
+  EXPECT_EQ(parse({"d", "--offload", "auto"})->grad_buffers, GradBuffers::full);
+}
+
+TEST(GptOptions, OffloadIsAllOrNothingAShareOrTheEnginesChoice) {
+  const auto share = parse({"d", "--offload", "0.75"});
+  outboard::Config config;
+  example::place_state(*share, config);
+  EXPECT_EQ(config.placement, outboard::Placement::fraction);
+  EXPECT_EQ(config.device_fraction, 0.25);
+  EXPECT_EQ(example::spell_offload(*share), "0.75");
+  const auto choice = parse({"d", "--offload", "0.5", "--offload", "auto"});
+  example::place_state(*choice, config);
+  EXPECT_EQ(config.placement, outboard::Placement::automatic);
+  EXPECT_EQ(config.device_fraction, 0.0);
+  EXPECT_EQ(example::spell_offload(*choice), "auto");
 }
 
 TEST(GptOptions, TheEchoedCommandLineGivesTheSameOptions) {
@@ -63,6 +79,8 @@ TEST(GptOptions, TheEchoedCommandLineGivesTheSameOptions) {
       {"novels", "more"},
       {"a file", "--offload", "off", "--digest", "--virtual-seed", "7", "--topology",
        "numa:2 core:1 pu:1", "--prompt", "It's \"x\" $HOME"},
+      {"d", "--offload", "0.3"},
+      {"d", "--offload", "auto"},
       {"t.bin", "--tokens",       "uint16",    "--vocab",        "1000",   "--preset",
        "tiny",  "--lr",           "0.00031",   "--min-lr",       "0",      "--warmup",
        "3",     "--steps",        "9",         "--schedule",     "serial", "--checkpointing",
@@ -103,7 +121,9 @@ TEST(GptOptions, SaysInOneLineWhatIsWrong) {
       {{""}, "--data has an empty name"},
       {{"a", "--nonsense"}, "--nonsense"},
       {{"a", "--lr"}, "--lr"},
-      {{"a", "--offload", "maybe"}, "--offload is \"maybe\"; it must be on or off"},
+      {{"a", "--offload", "maybe"}, "--offload is \"maybe\"; it must be on or off, auto, or a"},
+      {{"a", "--offload", "1.5"}, "--offload is \"1.5\"; it must be on or off, auto, or a share"},
+      {{"a", "--offload", "auto", "--accumulation", "2"}, "--offload auto needs --accumulation 1"},
       {{"a", "--tokens", "words"}, "--tokens is \"words\"; it must be bytes or uint16"},
       {{"a", "--preset", "huge"}, "--preset is \"huge\"; it must be one of tiny, demo"},
       {{"a", "--width", "64", "--heads", "3"}, "--heads is 3 and --width 64"},

@@ -118,16 +118,22 @@ std::vector<Way> mixtures() {
 
 std::vector<Way> ways() {
   std::vector<Way> all = mixtures();
-  all.insert(all.end(), {
-                            {"OneThread", {"--threads", "1", "--kernel-threads", "1"}},
-                            {"ThreeThreads", {"--threads", "3", "--kernel-threads", "3"}},
-                            {"TwoNodes", {"--topology", "numa:2 core:1 pu:1"}},
-                            {"TinyBuckets", {"--bucket", "8KiB"}},
-                            {"OneBucket", {"--bucket", "16MiB"}},
-                            {"Scalar", {}, {"OUTBOARD_SIMD=scalar"}},
-                            {"VirtualOffloadOff", {"--virtual-seed", "5", "--offload", "off"}},
-                            {"VirtualSerial", {"--virtual-seed", "6", "--schedule", "serial"}},
-                        });
+  all.insert(
+      all.end(),
+      {
+          {"OneThread", {"--threads", "1", "--kernel-threads", "1"}},
+          {"ThreeThreads", {"--threads", "3", "--kernel-threads", "3"}},
+          {"TwoNodes", {"--topology", "numa:2 core:1 pu:1"}},
+          {"TinyBuckets", {"--bucket", "8KiB"}},
+          {"OneBucket", {"--bucket", "16MiB"}},
+          {"Scalar", {}, {"OUTBOARD_SIMD=scalar"}},
+          {"VirtualOffloadOff", {"--virtual-seed", "5", "--offload", "off"}},
+          {"VirtualSerial", {"--virtual-seed", "6", "--schedule", "serial"}},
+          {"AShare", {"--offload", "0.6", "--bucket", "8KiB"}},
+          {"VirtualShare", {"--virtual-seed", "7", "--offload", "0.3", "--bucket", "8KiB"}},
+          {"Automatic", {"--offload", "auto", "--bucket", "8KiB"}},
+          {"VirtualAutomatic", {"--virtual-seed", "8", "--offload", "auto", "--bucket", "8KiB"}},
+      });
   for (const char* seed : {"1", "2", "3"}) {
     all.push_back(
         {std::string("Virtual") + seed,
@@ -148,6 +154,7 @@ TEST_F(GptSameBits, AccumulatedMicroBatchesAreTheSameInEveryWay) {
   EXPECT_NE(reference, reference_) << "FP32 sums of FP16 micro-batches round elsewhere";
   for (const std::vector<std::string>& more : {std::vector<std::string>{"--grad-buffers", "full"},
                                                {"--offload", "off"},
+                                               {"--offload", "0.98", "--bucket", "8KiB"},
                                                {"--schedule", "serial", "--bucket", "16KiB"},
                                                {"--virtual-seed", "4"}}) {
     std::vector<std::string> arguments = four;
