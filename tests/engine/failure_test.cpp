@@ -235,7 +235,8 @@ TEST_P(EachWay, ABadOptionIsTheOneErrorAndLeavesNothing) {
                                                               {"initial_scale", scale},
                                                               {"a machine of dreams", machine}};
   for (const auto& [named, config] : broken) {
-    expect_error(ErrorCode::invalid_config, {named}, [&] { Engine engine(gpu.device(), config); });
+    expect_error(ErrorCode::invalid_config, {named},
+                 [&, &settings = config] { Engine engine(gpu.device(), settings); });
     EXPECT_EQ(holdings(gpu.counters()), holdings(before)) << named;
   }
   TinyTrainer trainer(gpu, small_model(GetParam()));
