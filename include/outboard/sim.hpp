@@ -70,7 +70,9 @@ struct OUTBOARD_API Options {
   Rates rates{};
   bool stream_memory_ops = true;  ///< as cuStreamWaitValue32; without, wait() may block the host
   std::size_t pinned_limit_bytes = SIZE_MAX;  ///< registering more host memory is refused
-  std::uint64_t seed = 0;        ///< virtual time: which of several ready operations goes first
+  /// Virtual time: which of several operations that are ready at the same time goes first. Those
+  /// that have been ready for longer go before them, unless there are random delays.
+  std::uint64_t seed = 0;
   Duration max_random_delay{0};  ///< virtual time: every operation takes up to this much longer
   std::vector<Fault> faults{};
 
@@ -140,9 +142,10 @@ class OUTBOARD_API Gpu {
   void destroy_stream(NativeStream stream);
 
   /// Queues a kernel that takes `duration` of the compute engine's time (kernels of all streams
-  /// share one). In Mode::threads a zero duration costs what `kernel` itself costs, and such
-  /// kernels of different streams run side by side. A kernel that throws loses the device. It must
-  /// not own a handle on the device, nor call the device; `name` is borrowed until it has run.
+  /// share one). A zero duration takes none of it: such kernels of different streams run side by
+  /// side, in Mode::threads for as long as `kernel` itself takes. A kernel that throws loses the
+  /// device. It must not own a handle on the device, nor call the device; `name` is borrowed until
+  /// it has run.
   void launch(NativeStream stream, Duration duration, Kernel kernel, const char* name = "kernel");
   /// Queue copies. The host memory must stay valid until the stream has passed them.
   void copy_to_device(void* device_dst, std::span<const std::byte> host_src, NativeStream stream);

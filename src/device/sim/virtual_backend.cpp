@@ -17,15 +17,17 @@ enum class Phase : std::uint8_t { blocked, for_engine, running };
 
 struct VirtualStream final : Stream {
   Phase phase = Phase::blocked;
-  std::int64_t start_ns = 0;
-  bool early = false;                // takes effect (a copy: reads) at the start of its time
+  bool early = false;  // takes effect (a copy: reads) at the start of its time
+  bool holds_engine = false;
+  core::VirtualTime ready_at = 0;    // since when its head wants an engine
+  core::VirtualTime start_ns = 0;    // of what runs
   std::vector<std::byte> in_flight;  // what a copy has read and not yet written
 };
 
 struct EngineState {
   bool busy = false;
   bool dispatching = false;
-  std::vector<std::uint32_t> ready;  // numbers of streams whose heads want it
+  std::vector<std::uint32_t> ready;  // numbers of streams whose heads want it, oldest first
 };
 
 struct Pending {
@@ -73,7 +75,10 @@ class VirtualBackend final : public SimBackend {
   void take_head(VirtualStream& stream);
   void want_engine(VirtualStream& stream);
   void schedule_dispatch(std::size_t engine);
+  [[nodiscard]] std::size_t choices(const EngineState& state) const;
   void dispatch(std::size_t engine);
+  void run_beside(std::size_t number);
+  void run_head(VirtualStream& stream);
   void finish(VirtualStream& stream);
   void call_back(std::size_t slot);
 
@@ -135,7 +140,13 @@ void VirtualBackend::kick(Stream& stream) {
 void VirtualBackend::take_head(VirtualStream& stream) {
   stream.current = stream.queue.pop();
   stream.busy = true;
-  if (engine_of(stream.current.work) != Engine::none) {
+  const Engine engine = engine_of(stream.current.work);
+  if (engine == Engine::compute && stream.current.duration_ns == 0) {
+    // It takes none of the engine's time, so it waits for nobody's either.
+    stream.phase = Phase::running;
+    guarded(stream, [&] { poison_destination(stream); });
+    if (!lost()) loop_->after(0, later<&VirtualBackend::run_beside>(stream.number));
+  } else if (engine != Engine::none) {
     want_engine(stream);
   } else if (satisfied(stream.current.work)) {
     stream.phase = Phase::running;
@@ -151,6 +162,7 @@ void VirtualBackend::want_engine(VirtualStream& stream) {
   guarded(stream, [&] { poison_destination(stream); });
   if (lost()) return;
   const auto engine = static_cast<std::size_t>(engine_of(stream.current.work));
+  stream.ready_at = loop_->now();
   engines_[engine].ready.push_back(stream.number);
   schedule_dispatch(engine);
 }
@@ -163,21 +175,39 @@ void VirtualBackend::schedule_dispatch(std::size_t engine) {
   loop_->after(0, later<&VirtualBackend::dispatch>(engine));
 }
 
+/// How many of the oldest heads the draw is among. Engines serve in turn, but for injected delays.
+std::size_t VirtualBackend::choices(const EngineState& state) const {
+  if (options_.max_random_delay.count() > 0) return state.ready.size();
+  const auto since = [&](std::uint32_t number) { return own(*streams_[number]).ready_at; };
+  const core::VirtualTime oldest = since(state.ready.front());
+  const auto later = [&](std::uint32_t number) { return since(number) != oldest; };
+  return static_cast<std::size_t>(std::ranges::find_if(state.ready, later) - state.ready.begin());
+}
+
 void VirtualBackend::dispatch(std::size_t engine) {
   Lock lock(mutex_);
   EngineState& state = engines_[engine];
   state.dispatching = false;
   if (lost()) return;
-  const std::size_t choice = loop_->random_below(state.ready.size());
+  const std::size_t choice = loop_->random_below(choices(state));
   VirtualStream& stream = own(*streams_[state.ready[choice]]);
   state.ready.erase(state.ready.begin() + static_cast<std::ptrdiff_t>(choice));
   state.busy = true;
+  stream.holds_engine = true;
+  lock.unlock();
+  run_head(stream);
+}
+
+void VirtualBackend::run_beside(std::size_t number) {
+  if (!lost()) run_head(own(*streams_[number]));
+}
+
+void VirtualBackend::run_head(VirtualStream& stream) {
   stream.phase = Phase::running;
   stream.start_ns = loop_->now();
   stream.early = loop_->random_below(2) == 0;
   loop_->after(stream.current.duration_ns + random_delay(),
                later<&VirtualBackend::finish_number>(stream.number));
-  lock.unlock();
   if (stream.early) guarded(stream, [&] { begin_effect(stream); });
 }
 
@@ -189,10 +219,11 @@ void VirtualBackend::finish(VirtualStream& stream) {
   const Lock lock(mutex_);
   if (lost()) return;
   const auto engine = static_cast<std::size_t>(engine_of(stream.current.work));
-  engines_[engine].busy = false;
+  const bool held = std::exchange(stream.holds_engine, false);
+  if (held) engines_[engine].busy = false;
   complete(stream);
   kick(stream);
-  if (engine != 0) schedule_dispatch(engine);
+  if (held) schedule_dispatch(engine);
 }
 
 // --- effects ---
