@@ -40,6 +40,8 @@ enum class Schedule : std::uint8_t {
   exact,     ///< updates and uploads hide behind the next forward; waits cover each parameter
   blocking,  ///< as exact, but step() returns when all refreshed weights are on the device: for
              ///< trainers that cannot call wait()
+  open,      ///< each bucket is updated as soon as its gradients are there and finite: no clipping,
+             ///< no dynamic loss scale, and stricter promises of gradient_ready()
   serial,    ///< step() returns after all updates, then all uploads: for comparison
 };
 

@@ -93,16 +93,22 @@ class OUTBOARD_API Engine {
   /// Makes `stream` wait for the refresh of `parameter` by the last step() called, if there is one.
   /// Blocks the caller only where the device has no stream memory operations, or through a bounce
   /// ring, and then only until the copy is queued. Schedule::blocking: nothing is left to wait for,
-  /// and no gradient_ready() asks whether wait() was called.
-  /// @throws Error{invalid_argument} for an unknown id or stream.
+  /// and no gradient_ready() asks whether wait() was called. Schedule::open: blocks the caller
+  /// until the update has ended and the copy is queued.
+  /// @throws Error{invalid_argument} for an unknown id or stream; Schedule::open:
+  /// Error{protocol_error} for a parameter that has its gradient of this step, before step().
   void wait(ParameterId parameter, NativeStream stream);
   /// The gradient (`elems` values of the parameter's dtype, times loss_scale()) is complete at this
   /// point of `stream`.
   /// Returns at once. The buffer must stay untouched until wait_gradient_taken().
   /// Accumulate::host: called for each micro-batch; adds in FP32 in the order of the calls, and
   /// blocks while the copy of the micro-batch before still waits for a staging buffer.
-  /// @throws Error{protocol_error} for a second gradient in a step (Accumulate::trainer), or a
-  /// refresh never waited for.
+  /// Schedule::open: a promise too that nothing which reads the weight is queued on any stream from
+  /// here to the next wait() for it; with Accumulate::host the last micro-batch's call is. The
+  /// parameter may be updated and refreshed from now on, behind all that is queued by now on every
+  /// stream seen in wait() or gradient_ready(). The step's first call fixes the hyper-parameters.
+  /// @throws Error{protocol_error} for a second gradient in a step (Accumulate::trainer), a refresh
+  /// never waited for, or more micro-batches than Schedule::open was told of.
   void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream);
   /// Work queued on `stream` from now on may overwrite the gradient given last. Blocks the caller
   /// only while a full bounce ring has not queued its copy. For a device-resident parameter
@@ -114,10 +120,15 @@ class OUTBOARD_API Engine {
   /// updates and uploads. Uploads are ordered behind all work already queued on every stream seen
   /// in wait() or gradient_ready() since the last applied step(). Returns before the update is done
   /// (Schedule::exact), or when all refreshed weights are on the device (blocking, serial).
-  /// @throws Error{numerics} after LossScaling::give_up_after overflows in a row.
+  /// Schedule::open: waits until every gradient's norm is known, updates buckets that lack a
+  /// gradient, and waits for no other update; StepOutcome::partial if a parameter was left out.
+  /// @throws Error{numerics} after LossScaling::give_up_after overflows in a row; a step of
+  /// Schedule::open that leaves something out counts as one.
   StepResult step();
   /// Drops the gradients given since the last step(). State and weights are unchanged. With a
   /// bounce ring it waits for the updates of the last step.
+  /// @throws Error{protocol_error} with gradients pending under Schedule::open, which may have
+  /// begun their updates. So do set_group() and everything that is for between steps.
   void discard();
 
   /// Micro-batches of the coming steps: what the sum of their gradients is divided by

@@ -18,6 +18,9 @@ enum class StepOutcome : std::uint8_t {
   applied,  ///< every parameter with a gradient is being updated
   skipped,  ///< overflow: state, step counts and weights are bit-unchanged
   empty,    ///< no parameter had a gradient: nothing to do
+  /// Schedule::open: parameters with a non-finite gradient were left out, bit-unchanged; the others
+  /// are being updated.
+  partial,
 };
 
 /// The first non-finite gradient element, in registration order.
@@ -32,21 +35,24 @@ struct NonFinite {
 struct StepResult {
   StepOutcome outcome = StepOutcome::empty;
   std::uint64_t step = 0;  ///< calls of step() so far, this one included
-  double grad_norm =
-      0.0;            ///< global L2 norm, unscaled, before clipping; if skipped NaN, Inf or >= 2^63
-  double clip = 1.0;  ///< factor in (0, 1] that clipping applied
+  /// Global L2 norm, unscaled, before clipping; if skipped or partial NaN, Inf or >= 2^63.
+  double grad_norm = 0.0;
+  double clip = 1.0;             ///< factor in (0, 1] that clipping applied
   double loss_scale = 1.0;       ///< the one these gradients were made with
   double next_loss_scale = 1.0;  ///< the one for the next backward
   std::optional<NonFinite> non_finite;
 
   [[nodiscard]] bool applied() const { return outcome == StepOutcome::applied; }
   [[nodiscard]] bool skipped() const { return outcome == StepOutcome::skipped; }
+  [[nodiscard]] bool partial() const { return outcome == StepOutcome::partial; }
 };
 
 /// Totals since commit(). Times are those of the device's clock (virtual in virtual time).
 struct StepStats {
   std::uint64_t steps_applied = 0;
   std::uint64_t steps_skipped = 0;
+  std::uint64_t steps_partial = 0;  ///< Schedule::open: neither applied nor skipped as a whole
+  std::uint64_t parameters_left_out = 0;  ///< of partial and skipped steps of Schedule::open
   std::uint64_t gradient_bytes_down = 0;  ///< device to host
   std::uint64_t weight_bytes_up = 0;      ///< host to device, refreshed weights
   std::uint64_t gate_bytes_down = 0;      ///< the gate's scalars
@@ -54,7 +60,8 @@ struct StepStats {
   std::uint64_t copies_down = 0;
   std::uint64_t copies_up = 0;
   std::uint64_t host_device_syncs = 0;  ///< times a caller's thread waited for the device
-  /// Counted by the step() after, resident ones by the step() after that.
+  /// Counted by the step() after, resident ones by the step() after that (Schedule::open: each one
+  /// later at most).
   std::uint64_t weight_overflows = 0;  ///< finite masters that became Inf as weights
   double gate_wait_us = 0.0;           ///< step() waiting for the gradients' scalars
   double drain_wait_us = 0.0;          ///< step() waiting for the step before

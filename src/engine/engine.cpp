@@ -26,7 +26,8 @@ namespace {
 std::uint32_t default_reserve(const topology::Machine& machine, Schedule schedule) {
   std::size_t cores = 0;
   for (const topology::Node& node : machine.nodes) cores += node.cores.size();
-  return schedule == Schedule::exact && cores > 2 ? 1 : 0;
+  const bool overlaps = schedule == Schedule::exact || schedule == Schedule::open;
+  return overlaps && cores > 2 ? 1 : 0;
 }
 
 void validate(const Rule& rule) {
@@ -119,6 +120,7 @@ class Engine::Impl {
                                                    " of " + std::to_string(groups_.size()) +
                                                    " is unknown; use what add_group() returned");
     }
+    if (pipeline_) pipeline_->require_between_steps("set_group()");
     validate(rule);
     optim::Group& now = groups_[group.value];
     if (const std::string why = optim::refusal_to_replace(now.rule, rule); !why.empty()) {
@@ -326,7 +328,8 @@ void Engine::wait(ParameterId parameter, NativeStream stream) {
   impl_->running("wait()", parameter).wait(parameter, stream);
 }
 void Engine::gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream) {
-  impl_->running("gradient_ready()", parameter).gradient_ready(parameter, gradient, stream);
+  impl_->running("gradient_ready()", parameter)
+      .gradient_ready(parameter, gradient, stream, impl_->groups());
 }
 void Engine::wait_gradient_taken(ParameterId parameter, NativeStream stream) {
   impl_->running("wait_gradient_taken()", parameter).wait_gradient_taken(parameter, stream);

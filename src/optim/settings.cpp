@@ -23,6 +23,19 @@ bool is_power_of_two(double value) {
   return std::frexp(value, &exponent) == 0.5;
 }
 
+/// What needs every gradient before any update.
+void require_open_gate(const Config& config) {
+  require(
+      config.max_grad_norm == 0.0 || std::isinf(config.max_grad_norm), "Config::max_grad_norm",
+      config.max_grad_norm,
+      "0 with Schedule::open, whose updates start before the global norm is known; to clip take "
+      "Schedule::exact");
+  require(
+      !config.loss_scaling.dynamic, "LossScaling::dynamic", 1.0,
+      "false with Schedule::open, whose updates start before an overflow elsewhere is known; to "
+      "scale dynamically take Schedule::exact");
+}
+
 }  // namespace
 
 void LossScaling::validate() const {
@@ -49,16 +62,19 @@ void Config::validate() const {
           static_cast<double>(bucket_bytes), "at least 8192 (one block of 4,096 16-bit elements)");
   require(!pinned_slots || *pinned_slots >= 1, "Config::pinned_slots", 0.0,
           "at least 1 (unset: one for each bucket)");
-  require(
-      schedule == Schedule::exact || schedule == Schedule::blocking || schedule == Schedule::serial,
-      "Config::schedule", static_cast<double>(schedule),
-      "Schedule::exact, Schedule::blocking or Schedule::serial");
+  require(schedule <= Schedule::serial, "Config::schedule", static_cast<double>(schedule),
+          "Schedule::exact, Schedule::blocking, Schedule::open or Schedule::serial");
+  if (schedule == Schedule::open) require_open_gate(*this);
   require(accumulate == Accumulate::trainer || accumulate == Accumulate::host, "Config::accumulate",
           static_cast<double>(accumulate), "Accumulate::trainer or Accumulate::host");
   require(placement == Placement::host || placement == Placement::device_resident ||
               placement == Placement::fraction || placement == Placement::automatic,
           "Config::placement", static_cast<double>(placement),
           "Placement::host, device_resident, fraction or automatic");
+  require(placement != Placement::automatic || schedule != Schedule::open, "Config::schedule",
+          static_cast<double>(schedule),
+          "another than Schedule::open with Placement::automatic, which measures updates between "
+          "two gates");
   require(placement != Placement::automatic || accumulate == Accumulate::trainer,
           "Config::accumulate", static_cast<double>(accumulate),
           "Accumulate::trainer with Placement::automatic, which cannot foretell the copies of "

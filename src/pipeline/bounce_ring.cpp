@@ -48,15 +48,21 @@ void BounceRing::request_weight(std::uint32_t bucket) {
   pump();
 }
 
-void BounceRing::drop_gradients() {
-  for (const Gradient& gradient : gradients_) {
+void BounceRing::drop_gradients(std::optional<std::uint32_t> only) {
+  const auto dropped = [&](std::uint32_t segment) {
+    return !only || flow_.layout.segments[segment].parameter == *only;
+  };
+  std::erase_if(gradients_, [&](const Gradient& gradient) {
+    if (!dropped(gradient.segment)) return false;
+    Parameter& parameter = flow_.parameters[flow_.layout.segments[gradient.segment].parameter];
     flow_.segments[gradient.segment].copies_queued -= 1;
-    flow_.parameters[flow_.layout.segments[gradient.segment].parameter].unqueued_copies -= 1;
+    parameter.unqueued_copies -= 1;
+    parameter.unlanded_copies -= 1;
     flow_.gradients_landing -= 1;
-  }
-  gradients_.clear();
+    return true;
+  });
   for (const auto& buffer : buffers_) {
-    if (buffer->cargo == Cargo::gradient) buffer->dropped.store(true);
+    if (buffer->cargo == Cargo::gradient && dropped(buffer->index)) buffer->dropped.store(true);
   }
 }
 
@@ -190,7 +196,7 @@ void BounceRing::copy_weights(Buffer& buffer) noexcept {
   const plan::Bucket& bucket = flow_.layout.buckets[buffer.index];
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
-    if (!flow_.parameters[segment.parameter].in_update) continue;
+    if (!flow_.segments[bucket.first_segment + i].in_update) continue;
     const auto slot = flow_.slot_bytes(segment);
     std::memcpy(buffer.bytes.data() + segment.offset * flow_.elem_bytes(segment), slot.data(),
                 slot.size());
@@ -208,9 +214,10 @@ void BounceRing::filled(void* self, std::uint64_t buffer) noexcept {
 
 void BounceRing::queue_upload(Buffer& buffer, std::uint32_t index) {
   const plan::Bucket& bucket = flow_.layout.buckets[buffer.index];
+  flow_.order_behind_readers(buffer.index, flow_.up);
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
-    if (!flow_.parameters[segment.parameter].in_update) continue;
+    if (!flow_.segments[bucket.first_segment + i].in_update) continue;
     const std::size_t size = flow_.elem_bytes(segment);
     const auto bytes = buffer.bytes.subspan(segment.offset * size, segment.elems * size);
     flow_.backend.copy_to_device(flow_.weight_address(segment), bytes, flow_.up);

@@ -11,6 +11,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "pipeline/flow.hpp"
@@ -44,7 +45,8 @@ class BounceRing {
   /// Queues the upload of a bucket's refreshed weights as soon as a buffer is free.
   void request_weight(std::uint32_t bucket);
   /// Forgets gradients that have no buffer yet; those on their way are not written to their slots.
-  void drop_gradients();
+  /// `only`: of this parameter; nullopt: all.
+  void drop_gradients(std::optional<std::uint32_t> only = {});
 
  private:
   enum class Cargo : std::uint8_t { none, gradient, weight };

@@ -105,8 +105,10 @@ void Pipeline::create_tables(const topology::Machine& machine, const Model& mode
   host_room_ = std::move(placed.host_room);
   flow_.weight_overflows = std::make_unique<std::atomic<std::uint64_t>[]>(model.parameters.size());
   reported_overflows_.assign(model.parameters.size(), 0);
-  // An update of each bucket or a norm of each segment, and a task for each buffer of the ring.
-  flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64);
+  // An update of each bucket or a norm of each segment, a task for each buffer of the ring, and
+  // with an open gate one for the scalars of each bucket.
+  flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64 +
+                         (flow_.open_gate() ? flow_.buckets.size() : 0));
 }
 
 void Pipeline::create_parameters(const Model& model) {
@@ -139,7 +141,7 @@ void Pipeline::create_memory(const topology::Machine& machine) {
   resident_->allocate(config_.device_budget_bytes);
   if (std::ranges::find(host_room_, true) != host_room_.end()) create_host_memory(machine);
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
-                                config_.schedule != Schedule::serial;
+                                config_.schedule != Schedule::serial && !flow_.open_gate();
 }
 
 void Pipeline::create_host_memory(const topology::Machine& machine) {
@@ -175,9 +177,14 @@ void Pipeline::create_streams_and_events() {
   flow_.norm = backend.create_stream("norm");
   flow_.down = backend.create_stream("gradients down");
   flow_.up = backend.create_stream("weights up");
+  if (flow_.open_gate()) {
+    flow_.past_readers = backend.create_stream("past readers");
+    flow_.resident_updates = backend.create_stream("resident updates");
+  }
   for (Parameter& parameter : flow_.parameters) {
     parameter.ready = backend.create_event();
     parameter.reduced = backend.create_event();
+    if (flow_.open_gate()) parameter.scalars_known = backend.create_event();
   }
   for (SegmentRun& segment : flow_.segments) segment.arrived = backend.create_event();
   for (BucketRun& bucket : flow_.buckets) {
@@ -185,6 +192,7 @@ void Pipeline::create_streams_and_events() {
     if (flow_.options.uploads_ahead && !bucket.slot.bytes.empty()) {
       bucket.flag = backend.create_flag();
     }
+    if (flow_.open_gate()) bucket.readers_passed = backend.create_event();
   }
   uploads_passed_ = backend.create_event();
 }
@@ -206,10 +214,14 @@ void Pipeline::create_stages() {
   update_.emplace(flow_, static_cast<UpdateListener&>(*this));
   gradient_out_.emplace(flow_, device_scalars_, *update_);
   gradient_out_->set_resident(&*resident_);
+  if (flow_.open_gate()) {
+    open_gate_.emplace(flow_, *gate_, *readers_, static_cast<OpenGateListener&>(*this));
+  }
   if (staging_.ring().empty()) return;
   ring_.emplace(flow_, staging_.ring(), static_cast<BounceListener&>(*this));
   gradient_out_->set_ring(&*ring_);
   weight_in_->set_ring(&*ring_);
+  if (open_gate_) open_gate_->set_ring(&*ring_);
 }
 
 void Pipeline::load(std::span<const ParameterInput> parameters) {
@@ -285,12 +297,14 @@ void Pipeline::wait_for_work_in_flight() noexcept {
 void Pipeline::release() noexcept {
   device::Backend& backend = flow_.backend;
   if (streams_created_) {
-    for (const NativeStream stream : {flow_.norm, flow_.down, flow_.up}) {
+    for (const NativeStream stream :
+         {flow_.norm, flow_.down, flow_.up, flow_.past_readers, flow_.resident_updates}) {
       if (stream != NativeStream{}) backend.destroy_stream(stream);
     }
     wait_for_work_in_flight();  // tasks that a lost device's last callbacks have posted
   }
   auto_.reset();
+  open_gate_.reset();
   whole_state_.reset();
   ring_.reset();
   gradient_out_.reset();
@@ -305,10 +319,12 @@ void Pipeline::release() noexcept {
   for (const Parameter& parameter : flow_.parameters) {
     destroy(parameter.ready);
     destroy(parameter.reduced);
+    destroy(parameter.scalars_known);
   }
   for (const SegmentRun& segment : flow_.segments) destroy(segment.arrived);
   for (const BucketRun& bucket : flow_.buckets) {
     destroy(bucket.refreshed);
+    destroy(bucket.readers_passed);
     if (bucket.flag.index != device::Flag{}.index) backend.destroy_flag(bucket.flag);
   }
   destroy(uploads_passed_);

@@ -36,6 +36,15 @@ struct UpdateBytes {
   std::uint64_t measure = 0, apply = 0;
 };
 
+/// How far a parameter is in a step with an open gate.
+enum class OpenState : std::uint8_t {
+  waiting,   ///< no complete gradient in this step; the only state under another schedule
+  given,     ///< complete; nobody has asked for its scalars
+  asked,     ///< its scalars are on their way
+  updated,   ///< finite: it takes part
+  left_out,  ///< not finite: this step does not touch it
+};
+
 struct Parameter {
   std::string name;
   void* weight = nullptr;    ///< device address
@@ -56,10 +65,12 @@ struct Parameter {
   std::uint32_t micro_batches = 0;  ///< gradients given since the last step()
   bool refresh_unwaited = false;    ///< a step() refreshes it and no wait() has followed
   bool ever_refreshed = false;
-  bool in_update = false;             ///< takes part in the update started last
   std::uint32_t unqueued_copies = 0;  ///< segments that still wait for the bounce ring
-  device::Event ready;                ///< its gradient is complete
-  device::Event reduced;              ///< the norm kernel has read the gradient
+  std::uint32_t unlanded_copies = 0;  ///< those, and segments on their way
+  OpenState open = OpenState::waiting;
+  device::Event ready;          ///< its gradient is complete
+  device::Event reduced;        ///< the norm kernel has read the gradient
+  device::Event scalars_known;  ///< open gate only: its scalars are on the host
   // Of the update started last:
   simd::RuleScalars scalars;
   simd::UpdateOptions update_options;
@@ -75,6 +86,7 @@ struct SegmentRun {
   std::uint64_t copies_landed = 0;
   std::uint64_t needed_landings = 0;  ///< copies_queued when the running update was opened
   bool in_ring = false;               ///< a buffer of the ring holds it: its next gradient waits
+  bool in_update = false;             ///< takes part in its bucket's update started last
 };
 
 struct BucketRun {
@@ -84,6 +96,10 @@ struct BucketRun {
   device::Flag flag;          ///< uploads queued ahead wait for it
   bool updating = false;      ///< from the opening of the gate until its upload is queued
   std::uint32_t missing = 0;  ///< segments of the running update that have not arrived
+  // Open gate only:
+  std::uint32_t ungiven = 0;     ///< its parameters without a complete gradient in this step
+  bool opened = false;           ///< in this step
+  device::Event readers_passed;  ///< nobody reads its weights until their refresh
 };
 
 struct FlowOptions {
@@ -115,6 +131,9 @@ struct Flow {
 
   NativeStream down, up;  ///< gradients to the host, weights to the device
   NativeStream norm;      ///< norm kernels and resident updates: never waits for the host
+  // Open gate only:
+  NativeStream past_readers;      ///< behind all reads queued before a gradient was given
+  NativeStream resident_updates;  ///< in place of `norm`, which must not wait for readers
 
   std::mutex mutex;
   FirstError error;
@@ -150,6 +169,9 @@ struct Flow {
   /// Accumulate::host: whether a parameter's sum is on the device. Its buckets have one home.
   [[nodiscard]] bool has_resident_sum(const Parameter& parameter) const {
     return options.micro_batches > 0 && parameter.resident_segments > 0;
+  }
+  [[nodiscard]] bool has_host_sum(const Parameter& parameter) const {
+    return options.micro_batches > 0 && parameter.resident_segments == 0;
   }
   /// Accumulate::trainer: whether an update reads some of the gradient where it is.
   [[nodiscard]] bool read_in_place(const Parameter& parameter) const {
@@ -187,6 +209,11 @@ struct Flow {
   [[nodiscard]] void* weight_address(const plan::Segment& segment) const {
     return static_cast<std::byte*>(parameters[segment.parameter].weight) +
            segment.first_element * elem_bytes(segment);
+  }
+  [[nodiscard]] bool open_gate() const noexcept { return options.schedule == Schedule::open; }
+  /// What `stream` holds from now on writes this bucket's weights.
+  void order_behind_readers(std::uint32_t bucket, NativeStream stream) {
+    if (open_gate()) backend.wait_event(stream, buckets[bucket].readers_passed);
   }
   [[nodiscard]] const void* gradient_address(const plan::Segment& segment) const {
     return static_cast<const std::byte*>(parameters[segment.parameter].gradient) +

@@ -19,6 +19,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
     const std::uint32_t bucket = flow_.layout.segments[segment].bucket;
     if (flow_.buckets[bucket].resident) continue;  // read where it is
     flow_.segments[segment].copies_queued += 1;
+    parameter.unlanded_copies += 1;
     if (flow_.buckets[bucket].slot.direct && flow_.sums == nullptr) {
       queue_copy(segment);
     } else {
@@ -30,7 +31,12 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
 
 void GradientOut::queue_sum(const Parameter& parameter, std::uint32_t index) {
   flow_.backend.wait_event(flow_.norm, parameter.ready);
-  // Behind the update of the step before, which reads the sum on the same stream.
+  // Behind the update of the step before, which reads the sum on the same stream. With an open gate
+  // it has a stream of its own.
+  for (std::uint32_t i = 0; flow_.open_gate() && i < parameter.segments.count; ++i) {
+    const std::uint32_t bucket = flow_.layout.segments[parameter.segments.first + i].bucket;
+    flow_.backend.wait_event(flow_.norm, flow_.buckets[bucket].refreshed);
+  }
   flow_.backend.accumulate(flow_.norm,
                            {.grad = {parameter.gradient, optim::format_of(parameter.dtype)},
                             .sum_fp32 = resident_->sums(index),
@@ -77,6 +83,7 @@ void GradientOut::copy_landed(void* self, std::uint64_t segment) noexcept {
 
 void GradientOut::segment_landed(std::uint32_t segment) noexcept {
   SegmentRun& run = flow_.segments[segment];
+  flow_.parameters[flow_.layout.segments[segment].parameter].unlanded_copies -= 1;
   if (++run.copies_landed == run.needed_landings) listener_.segment_arrived(segment);
 }
 

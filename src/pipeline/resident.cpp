@@ -168,13 +168,13 @@ void Resident::update(void* overflow_counts) {
     for (std::uint32_t k = 0; k < bucket.segments; ++k) {
       const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + k];
       const Parameter& parameter = flow_.parameters[segment.parameter];
-      if (!parameter.in_update) continue;
+      if (!flow_.segments[bucket.first_segment + k].in_update) continue;
       takes_part = true;
       if (parameter.two_phase && segment.first_element == 0) measure(segment.parameter);
     }
     if (takes_part) update_bucket(i, static_cast<std::byte*>(overflow_counts));
   }
-  flow_.backend.record(updated_, flow_.norm);
+  flow_.backend.record(updated_, update_stream());
 }
 
 void Resident::order_behind_updates(NativeStream stream) {
@@ -188,7 +188,7 @@ void Resident::measure(std::uint32_t index) {
     const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
     const std::uint64_t first = segment.first_element / simd::kReduceBlockElems;
     const Address state = address(segment);
-    flow_.backend.lamb_moments(flow_.norm,
+    flow_.backend.lamb_moments(update_stream(),
                                {.grad = gradient(segment),
                                 .param = state.param,
                                 .state = state.state,
@@ -196,19 +196,22 @@ void Resident::measure(std::uint32_t index) {
                                 .scalars = std::get<simd::LambScalars>(parameter.scalars),
                                 .norms = norms_ + first * sizeof(simd::BlockNorms)});
   }
-  flow_.backend.lamb_trust(flow_.norm, {.norms = norms_,
-                                        .blocks = simd::reduce_block_count(parameter.elems),
-                                        .lr = parameter.lr,
-                                        .lr_trust = lr_trust(index)});
+  flow_.backend.lamb_trust(update_stream(), {.norms = norms_,
+                                             .blocks = simd::reduce_block_count(parameter.elems),
+                                             .lr = parameter.lr,
+                                             .lr_trust = lr_trust(index)});
 }
 
 void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {
   const plan::Bucket& bucket = flow_.layout.buckets[index];
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
-    if (flow_.parameters[segment.parameter].in_update) update_segment(segment, overflow_counts);
+    if (flow_.segments[bucket.first_segment + i].in_update) {
+      update_segment(segment, overflow_counts);
+    }
   }
-  flow_.backend.record(flow_.buckets[index].refreshed, flow_.norm);
+  flow_.backend.record(flow_.buckets[index].refreshed, update_stream());
+  if (flow_.open_gate()) flow_.backend.record(updated_, update_stream());
 }
 
 void Resident::update_segment(const plan::Segment& segment, std::byte* overflow_counts) {
@@ -226,7 +229,7 @@ void Resident::update_segment(const plan::Segment& segment, std::byte* overflow_
   arguments.options = parameter.update_options;
   arguments.overflow_count = overflow_counts + segment.parameter * sizeof(std::uint64_t);
   if (parameter.two_phase) arguments.lr_trust = lr_trust(segment.parameter);
-  flow_.backend.update(flow_.norm, arguments);
+  flow_.backend.update(update_stream(), arguments);
 }
 
 }  // namespace outboard::pipeline

@@ -33,7 +33,12 @@ class Resident {
   /// that the norm stream waits for. `overflow_counts`: device memory of one std::uint64_t for each
   /// parameter.
   void update(void* overflow_counts);
-  /// Makes `stream` wait for the last update().
+  // Single steps of it, on the stream of resident updates, for an open gate:
+  /// First phase of a parameter whose rule has two: new moments and the trust ratio.
+  void measure(std::uint32_t parameter);
+  /// Segments of the bucket that are `in_update`.
+  void update_bucket(std::uint32_t bucket, std::byte* overflow_counts);
+  /// Makes `stream` wait for the last update() or update_bucket().
   void order_behind_updates(NativeStream stream);
 
   /// Device addresses of a resident segment's state, for reading and loading it. Null: its rule has
@@ -85,8 +90,9 @@ class Resident {
   void require_room(const Layout& layout, std::size_t budget_bytes) const;
   [[nodiscard]] simd::ConstElements gradient(const plan::Segment& segment) const;
   [[nodiscard]] std::byte* lr_trust(std::uint32_t parameter) const noexcept;
-  void measure(std::uint32_t parameter);
-  void update_bucket(std::uint32_t bucket, std::byte* overflow_counts);
+  [[nodiscard]] NativeStream update_stream() const noexcept {
+    return flow_.open_gate() ? flow_.resident_updates : flow_.norm;
+  }
   void update_segment(const plan::Segment& segment, std::byte* overflow_counts);
 
   Flow& flow_;

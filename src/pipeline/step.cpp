@@ -4,43 +4,15 @@
 
 #include <algorithm>
 
-#include "optim/rule_scalars.hpp"
 #include "pipeline/added_time.hpp"
+#include "pipeline/guarded.hpp"
 
 namespace outboard::pipeline {
-namespace {
-
-std::string quoted(const Parameter& parameter) {
-  return "parameter '" + parameter.name + "'";
-}
-
-bool is_device_trouble(ErrorCode code) {
-  return code == ErrorCode::device_failure || code == ErrorCode::deadlock;
-}
-
-}  // namespace
-
-template <class Call>
-auto Pipeline::guarded(Call&& call) {
-  const Delivery delivery(*this);  // goes after the lock
-  std::unique_lock lock(flow_.mutex);
-  flow_.throw_if_broken();
-  try {
-    return call(lock);
-  } catch (const Error& failure) {
-    if (!lock.owns_lock()) lock.lock();
-    if (is_device_trouble(failure.code())) {
-      flow_.error.capture(failure.code(), failure.what());
-      flow_.error.mark_reported();
-      flow_.backend.waiter().wake();
-    }
-    throw;
-  }
-}
 
 // --- the gradient leaves ------------------------------------------------------------------------
 
-void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream stream) {
+void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream stream,
+                              std::span<const optim::Group> groups) {
   guarded([&](auto& lock) {
     Parameter& parameter = flow_.parameters[id.value];
     require_gradient_allowed(parameter, gradient);
@@ -54,7 +26,13 @@ void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream
     gradient_out_->take(id.value, gradient, stream);
     if (auto_) auto_->timer().gradient_given(id.value, stream);
     readers_->seen(stream);
+    if (!open_gate_ || !gradient_complete(parameter)) return;
+    open_gate_->gradient_given(id.value, groups[parameter.group]);
   });
+}
+
+bool Pipeline::gradient_complete(const Parameter& parameter) const {
+  return parameter.micro_batches >= std::max(flow_.options.micro_batches, 1U);
 }
 
 void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* gradient) const {
@@ -63,6 +41,13 @@ void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* 
                 "gradient_ready(): a second gradient for " + quoted(parameter) +
                     " in one step; sum the micro-batches in the trainer and give the sum once, let "
                     "the engine add them up (Accumulate::host), or drop the first with discard()");
+  }
+  if (parameter.open != OpenState::waiting) {
+    throw Error(ErrorCode::protocol_error,
+                "gradient_ready(): " + quoted(parameter) + " has all " +
+                    std::to_string(flow_.options.micro_batches) +
+                    " micro-batches of this step, so under Schedule::open its update may have "
+                    "begun; call step(), or set_accumulation() to more before the step");
   }
   if (parameter.refresh_unwaited) {
     throw Error(
@@ -112,6 +97,9 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
 
 void Pipeline::gradient_drained(std::uint32_t segment) noexcept {
   gradient_out_->segment_landed(segment);
+  const std::uint32_t parameter = flow_.layout.segments[segment].parameter;
+  if (!open_gate_ || !flow_.has_host_sum(flow_.parameters[parameter])) return;
+  open_gate_->sum_landed(parameter);
 }
 
 // --- the gate -----------------------------------------------------------------------------------
@@ -120,11 +108,14 @@ StepResult Pipeline::step(std::span<const optim::Group> groups) {
   return guarded([&](auto& lock) {
     StepResult result;
     result.step = ++steps_;
-    wait_for_last_step(lock);
+    if (!open_gate_) wait_for_last_step(lock);
     report_weight_overflows();
     result.loss_scale = result.next_loss_scale = gate_->loss_scale();
-    const auto given = [](const Parameter& parameter) { return parameter.has_gradient; };
-    if (std::ranges::none_of(flow_.parameters, given)) return result;
+    if (!any_gradient()) return result;
+    if (open_gate_) {
+      step_open(lock, groups, result);
+      return result;
+    }
     if (auto_) auto_->step_ends();
     if (flow_.options.micro_batches > 0) complete_sums(lock);
     const StepGate::Verdict verdict = gate_->decide(lock, result);
@@ -144,8 +135,8 @@ StepResult Pipeline::step(std::span<const optim::Group> groups) {
 
 void Pipeline::set_accumulation(std::uint32_t micro_batches) {
   guarded([&](auto&) {
-    const auto given = [](const Parameter& parameter) { return parameter.has_gradient; };
-    if (std::ranges::any_of(flow_.parameters, given)) {
+    require_closed("set_accumulation()");
+    if (any_gradient()) {
       throw Error(ErrorCode::protocol_error,
                   "set_accumulation() with gradients pending; call it before the first "
                   "gradient_ready() of a step, or discard() them");
@@ -153,6 +144,10 @@ void Pipeline::set_accumulation(std::uint32_t micro_batches) {
     gate_->set_accumulation(micro_batches);
     if (flow_.options.micro_batches > 0) flow_.options.micro_batches = micro_batches;
   });
+}
+
+bool Pipeline::any_gradient() const {
+  return std::ranges::any_of(flow_.parameters, &Parameter::has_gradient);
 }
 
 /// Waits for the additions, and takes the norm of sums that got another number of micro-batches
@@ -178,10 +173,11 @@ void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
       task.context = this;
       task.argument = segment;
       flow_.post(task);
+      norms_pending_ += 1;
     }
   }
   flow_.wait_until(
-      lock, [&] { return flow_.tasks_pending == 0; }, "step(): norms of sums");
+      lock, [&] { return norms_pending_ == 0; }, "step(): norms of sums");
 }
 
 void Pipeline::reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept {
@@ -195,6 +191,7 @@ void Pipeline::reduce_sum(void* self, std::uint64_t segment, std::uint32_t part)
 void Pipeline::sum_reduced(void* self, std::uint64_t /*segment*/) noexcept {
   auto& pipeline = *static_cast<Pipeline*>(self);
   const std::lock_guard lock(pipeline.flow_.mutex);
+  pipeline.norms_pending_ -= 1;
   pipeline.flow_.finish_task();
 }
 
@@ -224,34 +221,25 @@ void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const optim::
   begin_update(groups, coeff);
   order_uploads_behind_readers();
   flow_.stats.steps_applied += 1;
-  if (flow_.resident_count > 0) {
-    resident_->update(static_cast<std::byte*>(device_scalars_) +
-                      flow_.parameters.size() * sizeof(device::GradientScalars));
-  }
-  open_gate();
-  if (config_.schedule != Schedule::exact) finish_in_step(lock);
+  if (flow_.resident_count > 0) resident_->update(overflow_counts());
+  start_updates();
+  if (config_.schedule != Schedule::exact) finish_in_step(lock);  // Schedule::open has its own way
 }
 
 void Pipeline::begin_update(std::span<const optim::Group> groups, double coeff) {
   flow_.epoch += 1;
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
     Parameter& parameter = flow_.parameters[i];
-    parameter.in_update = parameter.has_gradient;
+    const bool joins = parameter.has_gradient;
     parameter.has_gradient = false;
     parameter.micro_batches = 0;
-    if (parameter.in_update) begin_update(parameter, i, groups[parameter.group], coeff);
+    for (std::uint32_t k = 0; k < parameter.segments.count; ++k) {
+      flow_.segments[parameter.segments.first + k].in_update = joins;
+    }
+    if (!joins) continue;
+    take_settings(parameter, i, groups[parameter.group], coeff);
+    join_update(parameter);
   }
-}
-
-void Pipeline::begin_update(Parameter& parameter, std::uint32_t index, const optim::Group& group,
-                            double coeff) {
-  parameter.step_count += 1;
-  parameter.scalars = optim::scalars(group.rule, parameter.step_count, coeff);
-  parameter.update_options = optim::update_options(group.options, index, parameter.step_count);
-  parameter.buckets_unmeasured = parameter.segments.count;
-  if (const auto* lamb = std::get_if<Lamb>(&group.rule)) parameter.lr = lamb->lr;
-  parameter.refresh_unwaited = true;
-  parameter.ever_refreshed = true;
 }
 
 void Pipeline::order_uploads_behind_readers() {
@@ -259,9 +247,10 @@ void Pipeline::order_uploads_behind_readers() {
   if (flow_.resident_count > 0) readers_->order_behind(flow_.norm);
   readers_->forget();
   if (!config_.check_waits) return;
-  for (const plan::Segment& segment : flow_.layout.segments) {
+  for (std::uint32_t i = 0; i < flow_.segments.size(); ++i) {
+    if (!flow_.segments[i].in_update) continue;
+    const plan::Segment& segment = flow_.layout.segments[i];
     const Parameter& parameter = flow_.parameters[segment.parameter];
-    if (!parameter.in_update) continue;
     flow_.backend.fill(flow_.is_resident(segment) ? flow_.norm : flow_.up,
                        {flow_.weight_address(segment), optim::format_of(parameter.dtype)},
                        segment.elems, optim::nan_bits(parameter.dtype));
@@ -270,21 +259,23 @@ void Pipeline::order_uploads_behind_readers() {
 
 // --- update and upload --------------------------------------------------------------------------
 
-void Pipeline::open_gate() {
+void Pipeline::start_updates() {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
     if (flow_.buckets[i].resident) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
-    const auto first = flow_.layout.segments.begin() + bucket.first_segment;
-    const auto takes_part = [&](const plan::Segment& segment) {
-      return flow_.parameters[segment.parameter].in_update;
-    };
-    if (std::none_of(first, first + bucket.segments, takes_part)) continue;
+    const auto segments = std::span(flow_.segments).subspan(bucket.first_segment, bucket.segments);
+    if (std::ranges::none_of(segments, &SegmentRun::in_update)) continue;
     // Even if its upload could not be queued the bucket is updated: that raises the flag which the
     // up stream may wait for already.
     if (flow_.options.uploads_ahead) flow_.capture_failure([&] { weight_in_->queue_ahead(i); });
     update_->open(i);
     flow_.throw_if_broken();
   }
+}
+
+std::byte* Pipeline::overflow_counts() const {
+  return static_cast<std::byte*>(device_scalars_) +
+         flow_.parameters.size() * sizeof(device::GradientScalars);
 }
 
 void Pipeline::bucket_updated(Ticket ticket) noexcept {
@@ -326,6 +317,12 @@ void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
 void Pipeline::wait(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     Parameter& parameter = flow_.parameters[id.value];
+    if (parameter.open != OpenState::waiting) {
+      throw Error(ErrorCode::protocol_error,
+                  "wait(): " + quoted(parameter) +
+                      " has its gradient of this step, so under Schedule::open it is being "
+                      "refreshed; call step() before wait()");
+    }
     readers_->seen(stream);
     const AddedTime time(flow_, flow_.stats.refresh_wait_us);
     if (auto_) auto_->timer().wait_begins(id.value, stream);
@@ -337,107 +334,12 @@ void Pipeline::wait(ParameterId id, NativeStream stream) {
 
 void Pipeline::discard() {
   guarded([&](auto& lock) {
+    require_closed("discard()");
+    if (open_gate_) return;
     // Gradients of the step before may still wait for the ring, where they look like these.
     if (ring_) wait_for_last_step(lock);
     gradient_out_->drop();
   });
-}
-
-// --- between steps ------------------------------------------------------------------------------
-
-void Pipeline::synchronize() {
-  guarded([&](auto& lock) { synchronize_uploads(lock); });
-}
-
-void Pipeline::set_placement(const PlacementChange& change) {
-  guarded([&](auto& lock) { move(lock, change); });
-}
-
-void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
-  guarded([&](auto& lock) {
-    const Parameter& parameter = flow_.parameters[id.value];
-    if (parameter.has_gradient) {
-      throw Error(ErrorCode::protocol_error, "weights_changed(): a gradient of " +
-                                                 quoted(parameter) +
-                                                 " is pending; call step() or discard() first");
-    }
-    if (parameter.refresh_unwaited) {
-      throw Error(ErrorCode::protocol_error,
-                  "weights_changed(): " + quoted(parameter) +
-                      " was refreshed by the last step() and nobody called wait() for it, so the "
-                      "refresh may overwrite the change; call wait() before writing the weight");
-    }
-    if (parameter.elems == 0) return;
-    synchronize_uploads(lock);
-    flow_.wait_until(
-        lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
-        "weights_changed(): dropped gradients on their way");
-    whole_state_->reread(lock, id.value, stream);
-  });
-}
-
-std::uint64_t Pipeline::state_digest() {
-  return guarded([&](auto& lock) {
-    synchronize_uploads(lock);
-    return whole_state_->digest(lock, gate_->loss_scale());
-  });
-}
-
-void Pipeline::read_state(ParameterId id, std::span<const StateRead> reads) {
-  guarded([&](auto& lock) {
-    synchronize_uploads(lock);
-    whole_state_->read(lock, id.value, reads);
-  });
-}
-
-double Pipeline::loss_scale() {
-  const std::lock_guard lock(flow_.mutex);
-  return gate_->loss_scale();
-}
-
-std::uint64_t Pipeline::step_count(ParameterId id) {
-  const std::lock_guard lock(flow_.mutex);
-  return flow_.parameters[id.value].step_count;
-}
-
-void Pipeline::report_weight_overflows() {
-  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
-    const std::uint64_t total = flow_.weight_overflows[i].load() + gate_->resident_overflows(i);
-    if (total == reported_overflows_[i]) continue;
-    flow_.stats.weight_overflows += total - reported_overflows_[i];
-    if (reported_overflows_[i] == 0) {
-      warn(quoted(flow_.parameters[i]) + ": " + std::to_string(total) +
-           " finite master weights are too large for " + dtype_name(flow_.parameters[i].dtype) +
-           " and became Inf on the device; lower the learning rate or add weight decay. Later ones "
-           "are counted in StepStats only");
-    }
-    reported_overflows_[i] = total;
-  }
-}
-
-void Pipeline::warn(std::string text) {
-  tell(LogLevel::warning, std::move(text));
-}
-
-void Pipeline::tell(LogLevel level, std::string text) {
-  if (!config_.log || text.empty()) return;
-  news_.emplace_back(level, std::move(text));
-  any_news_.store(true);
-}
-
-void Pipeline::deliver_news() noexcept {
-  if (!any_news_.exchange(false)) return;
-  std::vector<std::pair<LogLevel, std::string>> news;
-  {
-    const std::lock_guard lock(flow_.mutex);
-    news.swap(news_);
-  }
-  for (const auto& [level, text] : news) {
-    try {
-      config_.log(level, text);
-    } catch (...) {  // a sink that fails must not fail the step
-    }
-  }
 }
 
 }  // namespace outboard::pipeline

@@ -17,6 +17,7 @@
 #include "pipeline/flow.hpp"
 #include "pipeline/gradient_out.hpp"
 #include "pipeline/host_sums.hpp"
+#include "pipeline/open_gate.hpp"
 #include "pipeline/readers.hpp"
 #include "pipeline/resident.hpp"
 #include "pipeline/step_gate.hpp"
@@ -39,7 +40,7 @@ struct ParameterInput {
 
 /// Thread-safe as Engine documents it. Every public function takes the lock itself; every failure
 /// of the device poisons the pipeline.
-class Pipeline final : private BounceListener, private UpdateListener {
+class Pipeline final : private BounceListener, private UpdateListener, private OpenGateListener {
  public:
   struct Model {
     std::span<const optim::Group> groups;  ///< by group id
@@ -52,14 +53,18 @@ class Pipeline final : private BounceListener, private UpdateListener {
   /// Waits for everything in flight.
   ~Pipeline();
 
-  void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream);
+  /// `groups`: hyper-parameters by group id, read before this returns (Schedule::open).
+  void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream,
+                      std::span<const optim::Group> groups);
   void wait_gradient_taken(ParameterId parameter, NativeStream stream);
-  /// `groups`: hyper-parameters by group id, read before this returns.
+  /// `groups`: as in gradient_ready(), read under every schedule.
   StepResult step(std::span<const optim::Group> groups);
   void wait(ParameterId parameter, NativeStream stream);
   void discard();
   void set_accumulation(std::uint32_t micro_batches);
   void set_placement(const PlacementChange& change);
+  /// @throws Error{protocol_error} where updates of a step begin before step() and it has begun.
+  void require_between_steps(const char* call);
 
   void weights_changed(ParameterId parameter, NativeStream stream);
   void synchronize();
@@ -105,6 +110,12 @@ class Pipeline final : private BounceListener, private UpdateListener {
   // step.cpp
   void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
   void require_range(const Parameter& parameter, const char* what, const void* address) const;
+  void require_closed(const char* call) const;
+  [[nodiscard]] bool any_gradient() const;
+  [[nodiscard]] bool gradient_complete(const Parameter& parameter) const;
+  void step_open(std::unique_lock<std::mutex>& lock, std::span<const optim::Group> groups,
+                 StepResult& result);
+  void finish_open(StepResult& result);
   void complete_sums(std::unique_lock<std::mutex>& lock);
   static void reduce_sum(void* self, std::uint64_t segment, std::uint32_t part) noexcept;
   static void sum_reduced(void* self, std::uint64_t segment) noexcept;
@@ -112,10 +123,9 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void apply(std::unique_lock<std::mutex>& lock, std::span<const optim::Group> groups,
              double coeff);
   void begin_update(std::span<const optim::Group> groups, double coeff);
-  static void begin_update(Parameter& parameter, std::uint32_t index, const optim::Group& group,
-                           double coeff);
   void order_uploads_behind_readers();
-  void open_gate();
+  void start_updates();
+  [[nodiscard]] std::byte* overflow_counts() const;
   void upload_serially(std::unique_lock<std::mutex>& lock);
   void finish_in_step(std::unique_lock<std::mutex>& lock);
   void synchronize_uploads(std::unique_lock<std::mutex>& lock);
@@ -136,6 +146,8 @@ class Pipeline final : private BounceListener, private UpdateListener {
   void gradient_drained(std::uint32_t segment) noexcept override;
   void weight_queued(std::uint32_t bucket) noexcept override;
   void bucket_updated(Ticket ticket) noexcept override;
+  void parameter_joins(std::uint32_t parameter) override;
+  void bucket_opens(std::uint32_t bucket) override;
 
   /// Runs a public call: refuses a poisoned pipeline, and poisons it if the device fails.
   template <class Call>
@@ -152,6 +164,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   bool streams_created_ = false;
   std::vector<std::uint64_t> reported_overflows_;
   std::uint64_t steps_ = 0;
+  std::uint64_t norms_pending_ = 0;  // tasks that take the norm of a sum
   std::int64_t busy_before_ns_ = 0;  // the nodes' time in commit()
   std::vector<std::pair<LogLevel, std::string>>
       news_;  // not delivered; guarded by the flow's mutex
@@ -167,6 +180,7 @@ class Pipeline final : private BounceListener, private UpdateListener {
   std::optional<BounceRing> ring_;
   std::optional<WholeState> whole_state_;
   std::optional<AutoPlacement> auto_;  // Placement::automatic
+  std::optional<OpenGate> open_gate_;
 };
 
 }  // namespace outboard::pipeline

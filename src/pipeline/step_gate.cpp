@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/step_gate.hpp"
 
+#include <algorithm>
 #include <cstring>
 
 #include "core/show_number.hpp"
@@ -16,15 +17,11 @@ std::string step_name(const StepResult& result) {
   return "step " + std::to_string(result.step);
 }
 
-/// Why a step overflowed.
-std::string cause(const StepResult& result) {
-  if (!result.non_finite) {
-    return "every gradient is finite but their norm is " + show_number(result.grad_norm);
-  }
-  const NonFinite& found = *result.non_finite;
-  return "parameter '" + std::string(found.name) + "' has a gradient that is " +
-         (found.is_nan ? "NaN" : "Inf") + " at element " + std::to_string(found.element) +
-         ", the first of " + std::to_string(found.count) + " non-finite in that parameter";
+std::string what_happened(const StepGate::Verdict& verdict) {
+  if (verdict.updated == 0) return " skipped, nothing changed: ";
+  return " partial, " + std::to_string(verdict.left_out) + " of " +
+         std::to_string(verdict.updated + verdict.left_out) +
+         " parameters left out and unchanged: ";
 }
 
 }  // namespace
@@ -44,8 +41,7 @@ StepGate::~StepGate() {
 
 StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResult& result) {
   if (flow_.sums == nullptr || overflow_counts_) fetch_scalars(lock);
-  const double divisor = scaler_.scale() * settings_.accumulation;
-  const auto decision = optim::decide_step(totals(result), divisor, settings_.max_grad_norm);
+  const auto decision = optim::decide_step(totals(result), divisor(), settings_.max_grad_norm);
   result.grad_norm = decision.grad_norm;
   result.clip = decision.clip;
   result.loss_scale = scaler_.scale();
@@ -62,12 +58,56 @@ StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResul
   return verdict;
 }
 
+void StepGate::queue_fetch(std::uint32_t first, std::uint32_t count) {
+  constexpr std::size_t each = sizeof(device::GradientScalars);
+  queue_copy(first * each, count * each, flow_.norm);
+}
+
+double StepGate::open_coeff() const noexcept {
+  return optim::decide_step({}, divisor(), 0.0).coeff;
+}
+
+bool StepGate::overflowed(std::uint32_t parameter) const {
+  const device::GradientScalars scalars = scalars_of(parameter);
+  if (scalars.non_finite > 0) return true;
+  return optim::decide_step({.sum_of_squares = scalars.sum_of_squares}, divisor(), 0.0).overflow;
+}
+
+StepGate::Verdict StepGate::conclude(StepResult& result, std::uint32_t updated,
+                                     std::uint32_t left_out) {
+  result.grad_norm = optim::decide_step(totals(result), divisor(), 0.0).grad_norm;
+  Verdict verdict;
+  verdict.updated = updated;
+  verdict.left_out = left_out;
+  verdict.apply = left_out == 0;
+  verdict.skips_before = scaler_.overflows_in_a_row();
+  if (verdict.apply) {
+    result.outcome = StepOutcome::applied;
+    scaler_.clean_step();
+  } else {
+    result.outcome = updated > 0 ? StepOutcome::partial : StepOutcome::skipped;
+    verdict.give_up = scaler_.overflow();
+  }
+  return verdict;
+}
+
+void StepGate::queue_overflow_counts(NativeStream stream) {
+  if (!overflow_counts_ || !overflow_counts_there()) return;
+  const std::size_t counts = flow_.parameters.size() * sizeof(device::GradientScalars);
+  queue_copy(counts, host_.size() - counts, stream);
+  flow_.backend.record(fetched_, stream);
+}
+
+void StepGate::queue_copy(std::size_t from, std::size_t bytes, NativeStream stream) {
+  flow_.backend.copy_to_host(host_.subspan(from, bytes),
+                             static_cast<const std::byte*>(scalars_) + from, stream);
+  flow_.stats.gate_bytes_down += bytes;
+}
+
 void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
   const std::size_t scalars = flow_.parameters.size() * sizeof(device::GradientScalars);
-  const auto host = overflow_counts_ ? host_ : host_.first(scalars);
-  flow_.backend.copy_to_host(host, scalars_, flow_.norm);
+  queue_copy(0, overflow_counts_ ? host_.size() : scalars, flow_.norm);
   flow_.backend.record(fetched_, flow_.norm);
-  flow_.stats.gate_bytes_down += host.size();
   const AddedTime time(flow_, flow_.stats.gate_wait_us);
   flow_.synchronize(lock, fetched_, "step(): the gradients' norm");
 }
@@ -97,19 +137,34 @@ optim::GradientTotals StepGate::totals(StepResult& result) const {
   return totals;
 }
 
+/// Why something was left out.
+std::string StepGate::cause(const StepResult& result) const {
+  if (result.non_finite) {
+    const NonFinite& found = *result.non_finite;
+    return "parameter '" + std::string(found.name) + "' has a gradient that is " +
+           (found.is_nan ? "NaN" : "Inf") + " at element " + std::to_string(found.element) +
+           ", the first of " + std::to_string(found.count) + " non-finite in that parameter";
+  }
+  const auto found = std::ranges::find(flow_.parameters, OpenState::left_out, &Parameter::open);
+  if (found == flow_.parameters.end()) {
+    return "every gradient is finite but their norm is " + show_number(result.grad_norm);
+  }
+  return "parameter '" + found->name +
+         "' has a gradient whose elements are finite but whose norm is 2^63 or more";
+}
+
 bool StepGate::scaling() const noexcept {
   return settings_.loss_scaling.dynamic || settings_.loss_scaling.initial_scale != 1.0;
 }
 
 std::string StepGate::news(const Verdict& verdict, const StepResult& result) const {
   if (!verdict.apply && verdict.skips_before == 0) {
-    return step_name(result) + " skipped, nothing changed: " + cause(result) +
-           scale_after_skip(result) +
-           ". If more are skipped in a row, one line says so when a step is applied again";
+    return step_name(result) + what_happened(verdict) + cause(result) + scale_after_skip(result) +
+           ". If more follow in a row, one line says so when a step is applied again";
   }
   if (!verdict.apply || verdict.skips_before < 2) return {};
-  std::string text =
-      step_name(result) + " applied after " + std::to_string(verdict.skips_before) + " skipped";
+  std::string text = step_name(result) + " applied after " + std::to_string(verdict.skips_before) +
+                     (flow_.open_gate() ? " that left parameters out" : " skipped");
   if (!settings_.loss_scaling.dynamic) return text;
   return text + "; the loss scale settled at " + show_number(result.loss_scale) + ", from " +
          show_number(scaler_.scale_before_row());

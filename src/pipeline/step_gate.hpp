@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The only barrier of a step: waits once for the gradients' scalars, then decides whether the step
-/// is applied, how it is clipped, and what becomes of the loss scale.
+/// is applied, how it is clipped, and what becomes of the loss scale. With an open gate, which is
+/// no barrier, the same decision for each parameter by itself, and the report of the whole step.
 #pragma once
 
 #include <optional>
@@ -42,11 +43,29 @@ class StepGate {
     bool give_up = false;  ///< the loss scale has overflowed too often: see give_up_error()
     double coeff = 1.0;
     std::uint32_t skips_before = 0;  ///< steps skipped in a row just before this one
+    // Open gate:
+    std::uint32_t updated = 0, left_out = 0;  ///< parameters
   };
   /// Waits for the scalars (the lock is released meanwhile) and fills in the result: norm, clip,
   /// loss scales, the non-finite element. Applies the outcome to the loss scale.
   /// With Accumulate::host the scalars of a host parameter come from its sum, which is complete.
   Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
+  // Open gate.
+  /// Queues the copy of the scalars of parameters [first, first + count) to the host.
+  void queue_fetch(std::uint32_t first, std::uint32_t count);
+  /// What an update multiplies its gradient by.
+  [[nodiscard]] double open_coeff() const noexcept;
+  /// Whether a parameter whose scalars are on the host is left out: a gradient that is not finite,
+  /// or whose own norm is 2^63 or more.
+  [[nodiscard]] bool overflowed(std::uint32_t parameter) const;
+  /// Reports the step, all of whose scalars are on the host: outcome, norm, the non-finite element.
+  /// A step that leaves something out counts towards LossScaling::give_up_after.
+  Verdict conclude(StepResult& result, std::uint32_t updated, std::uint32_t left_out);
+  /// Queues the copy of the counts of resident weights that became Inf, unless the last one is
+  /// still on its way.
+  void queue_overflow_counts(NativeStream stream);
+  [[nodiscard]] bool overflow_counts_there() const { return flow_.backend.reached(fetched_); }
+
   /// What the log hears of this step: that a row of skipped steps begins, and why, or that one of
   /// several has ended, and with which loss scale. Empty: nothing.
   [[nodiscard]] std::string news(const Verdict& verdict, const StepResult& result) const;
@@ -55,7 +74,10 @@ class StepGate {
   [[nodiscard]] std::uint64_t resident_overflows(std::uint32_t parameter) const;
 
  private:
+  void queue_copy(std::size_t from, std::size_t bytes, NativeStream stream);
   void fetch_scalars(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] double divisor() const noexcept { return scaler_.scale() * settings_.accumulation; }
+  [[nodiscard]] std::string cause(const StepResult& result) const;
   [[nodiscard]] device::GradientScalars scalars_of(std::uint32_t parameter) const;
   [[nodiscard]] optim::GradientTotals totals(StepResult& result) const;
   /// False if gradients are taken as they are: a fixed loss scale of 1.

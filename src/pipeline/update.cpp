@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "core/round_up.hpp"
+#include "optim/rule_scalars.hpp"
 #include "pipeline/host_sums.hpp"
 #include "simd/reduce.hpp"
 #include "simd/update.hpp"
@@ -23,6 +24,21 @@ std::uint64_t block_border(const plan::Segment& segment, std::uint64_t at) {
 
 }  // namespace
 
+void take_settings(Parameter& parameter, std::uint32_t index, const optim::Group& group,
+                   double coeff) {
+  const std::uint64_t step = parameter.step_count + 1;
+  parameter.scalars = optim::scalars(group.rule, step, coeff);
+  parameter.update_options = optim::update_options(group.options, index, step);
+  if (const auto* lamb = std::get_if<Lamb>(&group.rule)) parameter.lr = lamb->lr;
+}
+
+void join_update(Parameter& parameter) {
+  parameter.step_count += 1;
+  parameter.buckets_unmeasured = parameter.segments.count;
+  parameter.refresh_unwaited = true;
+  parameter.ever_refreshed = true;
+}
+
 Update::Update(Flow& flow, UpdateListener& listener)
     : flow_(flow), listener_(listener), norms_(flow), running_(flow.layout.buckets.size()) {}
 
@@ -35,9 +51,9 @@ void Update::open(std::uint32_t bucket) {
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const std::uint32_t segment = shape.first_segment + i;
     const Parameter& parameter = flow_.parameters[flow_.layout.segments[segment].parameter];
-    if (!parameter.in_update) continue;
-    if (parameter.two_phase) running_[bucket].unmeasured += 1;
     SegmentRun& arrival = flow_.segments[segment];
+    if (!arrival.in_update) continue;
+    if (parameter.two_phase) running_[bucket].unmeasured += 1;
     arrival.needed_landings = arrival.copies_queued;
     if (arrival.copies_landed < arrival.needed_landings) run.missing += 1;
   }
@@ -50,7 +66,7 @@ void Update::segment_arrived(std::uint32_t index) noexcept {
   const plan::Segment& segment = flow_.layout.segments[index];
   BucketRun& run = flow_.buckets[segment.bucket];
   // A gradient that was dropped can be the last that an earlier update's number counted.
-  if (run.missing == 0 || !flow_.parameters[segment.parameter].in_update) return;
+  if (run.missing == 0 || !flow_.segments[index].in_update) return;
   if (--run.missing == 0) arrived(segment.bucket);
 }
 
@@ -120,7 +136,7 @@ void Update::measure_part(std::uint32_t bucket, std::uint32_t part) noexcept {
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[shape.first_segment + i];
     const Parameter& parameter = flow_.parameters[segment.parameter];
-    if (!parameter.in_update || !parameter.two_phase) continue;
+    if (!flow_.segments[shape.first_segment + i].in_update || !parameter.two_phase) continue;
     const Cut cut{segment, block_border(segment, begin), block_border(segment, end)};
     if (cut.from >= cut.to) continue;
     const std::uint64_t first = (cut.from - segment.offset) / simd::kReduceBlockElems;
@@ -139,7 +155,7 @@ void Update::apply_part(std::uint32_t bucket, std::uint32_t part) noexcept {
     const Parameter& parameter = flow_.parameters[segment.parameter];
     const Cut cut{segment, std::max(begin, segment.offset),
                   std::min(end, segment.offset + segment.elems)};
-    if (!parameter.in_update || cut.from >= cut.to) continue;
+    if (!flow_.segments[shape.first_segment + i].in_update || cut.from >= cut.to) continue;
     const std::uint64_t overflows =
         simd::update(shard(bucket, cut), parameter.scalars, parameter.update_options);
     if (overflows != 0) flow_.weight_overflows[segment.parameter].fetch_add(overflows);
@@ -152,7 +168,7 @@ void Update::measured(std::uint32_t bucket) noexcept {
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const std::uint32_t index = flow_.layout.segments[shape.first_segment + i].parameter;
     Parameter& parameter = flow_.parameters[index];
-    if (!parameter.in_update || !parameter.two_phase) continue;
+    if (!flow_.segments[shape.first_segment + i].in_update || !parameter.two_phase) continue;
     if (--parameter.buckets_unmeasured == 0) finish_norm(index);
   }
 }

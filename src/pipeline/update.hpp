@@ -17,6 +17,13 @@
 
 namespace outboard::pipeline {
 
+/// Fixes the hyper-parameters of the parameter's next update: `index` is its own, `coeff` what its
+/// gradient is multiplied by. No earlier update of it may be running.
+void take_settings(Parameter& parameter, std::uint32_t index, const optim::Group& group,
+                   double coeff);
+/// Counts that update, which is sure from now on.
+void join_update(Parameter& parameter);
+
 class UpdateListener {
  public:
   /// With the lock held, on an executor thread: the slot holds the refreshed weights.
@@ -30,7 +37,8 @@ class Update final : public ArrivalListener {
  public:
   Update(Flow& flow, UpdateListener& listener);
 
-  /// Opens the gate for a bucket some of whose parameters are `in_update`.
+  /// Opens the gate for a bucket some of whose segments are `in_update`. Its update before must
+  /// have ended.
   void open(std::uint32_t bucket);
   void segment_arrived(std::uint32_t segment) noexcept override;
 

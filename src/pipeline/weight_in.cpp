@@ -10,9 +10,10 @@ void WeightIn::queue_ahead(std::uint32_t bucket) {
 
 void WeightIn::queue_copies(std::uint32_t index) {
   const plan::Bucket& bucket = flow_.layout.buckets[index];
+  flow_.order_behind_readers(index, flow_.up);
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
-    if (!flow_.parameters[segment.parameter].in_update) continue;
+    if (!flow_.segments[bucket.first_segment + i].in_update) continue;
     const auto bytes = flow_.slot_bytes(segment);
     flow_.backend.copy_to_device(flow_.weight_address(segment), bytes, flow_.up);
     flow_.stats.weight_bytes_up += bytes.size();
@@ -53,12 +54,12 @@ void WeightIn::wait_refreshed(std::unique_lock<std::mutex>& lock, std::uint32_t 
   const BucketRun* last_resident = nullptr;
   for (std::uint32_t i = range.first; i < range.first + range.count; ++i) {
     const BucketRun& bucket = flow_.buckets[flow_.layout.segments[i].bucket];
-    if (bucket.resident) {
+    if (bucket.resident && !flow_.open_gate()) {
       last_resident = &bucket;
     } else if (flow_.options.uploads_ahead) {
       last_ahead = &bucket;
     } else {
-      const auto queued = [&] { return !parameter.in_update || !bucket.updating; };
+      const auto queued = [&] { return !flow_.segments[i].in_update || !bucket.updating; };
       if (!queued()) flow_.wait_until(lock, queued, "wait(): the upload of a refreshed weight");
       flow_.backend.wait_event(stream, bucket.refreshed);
     }

@@ -18,6 +18,8 @@ StepSchedule step_schedule(Schedule schedule) noexcept {
       return StepSchedule::exact;
     case Schedule::blocking:
       return StepSchedule::blocking;
+    case Schedule::open:
+      return StepSchedule::open;
     case Schedule::serial:
       return StepSchedule::serial;
   }

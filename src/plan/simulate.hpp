@@ -17,7 +17,7 @@ namespace outboard::plan {
 /// What an update waits for, and what the next forward waits for.
 enum class StepSchedule : std::uint8_t {
   exact,     ///< updates once all norms are known; each piece of forward for its own weights
-  open,      ///< each bucket is updated as it arrives
+  open,      ///< each bucket is updated as it arrives and its own norms are known
   blocking,  ///< as exact, but the next forward waits for all weights
   serial,    ///< all copies, then all updates, then all uploads, then the forward
 };
@@ -32,7 +32,7 @@ enum class OpKind : std::uint8_t {
   forward,    ///< index: piece of forward, of the next step
   norm,       ///< index: piece of backward whose gradients are reduced
   gradient,   ///< a copy to the host; index: bucket
-  gate,       ///< the gate's scalars to the host; index 0
+  gate,       ///< scalars to the host; index 0, with an open gate the piece of backward behind them
   update,     ///< on a node or on the device; index: bucket
   weight,     ///< a copy to the device; index: bucket
   state_in,   ///< streamed state to the device; index: bucket

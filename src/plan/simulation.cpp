@@ -80,7 +80,6 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
   for (BucketRun& run : runs_) run = {};
   device_queue_.clear();
   down_queue_.clear();
-  open_uploads_.clear();
   hosted_.clear();
   streamed_.clear();
   for (std::uint32_t b = 0; b < places.size(); ++b) {
@@ -97,9 +96,13 @@ void Simulation::begin_step() {
   for (Unit& unit : units_) unit.busy_us = 0.0;
   for (std::size_t b = 0; b < runs_.size(); ++b) {
     BucketRun& run = runs_[b];
-    run.missing = model_.buckets[b].gradients;
+    run.missing = run.ungiven = model_.buckets[b].gradients;
+    if (schedule_ == StepSchedule::open) run.missing += 1;
     run.posted = run.updated = run.refreshed = false;
   }
+  open_uploads_.clear();
+  unknown_ = schedule_ == StepSchedule::open ? runs_.size() : 0;
+  unasked_ = 0;
   next_upload_ = 0;
   next_state_ -= streamed_.size();
   next_backward_ = next_forward_ = 0;
@@ -184,7 +187,7 @@ void Simulation::start_compute() {
 
 bool Simulation::next_forward_ready() {
   if (next_forward_ == model_.forward.size()) return false;
-  if (gate_ != Gate::open) return false;  // step() has not returned
+  if (gate_ != Gate::open || unknown_ > 0) return false;  // step() has not returned
   const bool all = schedule_ == StepSchedule::blocking || schedule_ == StepSchedule::serial;
   if (all && unrefreshed_ > 0) {
     while (runs_[blocked_on_].refreshed) ++blocked_on_;
@@ -199,20 +202,14 @@ bool Simulation::next_forward_ready() {
 }
 
 /// The bucket whose weights go next, or kNone. Behind a gate they go in forward order, whatever was
-/// updated first: they were queued when it opened. With an open gate, of those updated the
-/// earliest.
+/// updated first: they were queued when it opened. With an open gate, in the order of the updates.
 std::uint32_t Simulation::next_upload() const {
-  if (schedule_ == StepSchedule::open) return open_uploads_.empty() ? kNone : open_uploads_.front();
+  if (schedule_ == StepSchedule::open) {
+    return next_upload_ == open_uploads_.size() ? kNone : open_uploads_[next_upload_];
+  }
   if (next_upload_ == hosted_.size() || !runs_[hosted_[next_upload_]].updated) return kNone;
   if (schedule_ == StepSchedule::serial && updates_left_ > 0) return kNone;
   return hosted_[next_upload_];
-}
-
-void Simulation::pop_upload() {
-  next_upload_ += 1;
-  if (schedule_ != StepSchedule::open) return;
-  std::ranges::pop_heap(open_uploads_, std::greater<>());
-  open_uploads_.pop_back();
 }
 
 bool Simulation::state_ready() const {
@@ -227,7 +224,7 @@ void Simulation::start_up() {
   const bool of_next_step = next_state_ >= streamed_.size();
   const bool state = state_ready();
   if (upload != kNone && (!state || of_next_step || upload < streamed_[next_state_])) {
-    pop_upload();
+    next_upload_ += 1;
     const StepModel::Bucket& shape = model_.buckets[upload];
     start(kUp, copy_op(OpKind::weight, upload, shape.copies, shape.bytes));
   } else if (state) {
@@ -283,6 +280,7 @@ void Simulation::finish(std::size_t index) {
       piece_known(op.index);
       return try_gate();
     case OpKind::gate:
+      if (schedule_ == StepSchedule::open) return scalars_known(op.index);
       gate_ = Gate::known;
       return try_gate();
     case OpKind::update:
@@ -304,6 +302,7 @@ void Simulation::finish_backward(std::uint32_t piece) {
   const StepModel::Backward& work = model_.backward[piece];
   for (std::uint32_t i = 0; i < work.gradients; ++i) {
     const StepModel::Gradient& gradient = model_.gradients[work.first_gradient + i];
+    if (--runs_[gradient.bucket].ungiven == 0) runs_[gradient.bucket].last_piece = piece;
     if (places_[gradient.bucket].home == Home::host) {
       down_queue_.push(copy_op(OpKind::gradient, gradient.bucket, gradient.copies, gradient.bytes));
     } else {
@@ -319,7 +318,32 @@ void Simulation::finish_backward(std::uint32_t piece) {
 
 void Simulation::norms_complete(std::uint32_t piece) {
   norms_left_ -= model_.backward[piece].norms;
+  if (schedule_ == StepSchedule::open) return ask_for_scalars(piece);
   try_gate();
+}
+
+/// Behind the last gradient of a bucket the scalars of all its parameters go to the host.
+void Simulation::ask_for_scalars(std::uint32_t piece) {
+  const StepModel::Backward& work = model_.backward[piece];
+  unasked_ += work.norms;
+  for (std::uint32_t i = 0; i < work.gradients; ++i) {
+    const BucketRun& run = runs_[model_.gradients[work.first_gradient + i].bucket];
+    if (run.ungiven > 0 || run.last_piece != piece) continue;
+    down_queue_.push_first(
+        copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * kGateBytesPerParameter));
+    unasked_ = 0;
+    return;
+  }
+}
+
+void Simulation::scalars_known(std::uint32_t piece) {
+  const StepModel::Backward& work = model_.backward[piece];
+  for (std::uint32_t i = 0; i < work.gradients; ++i) {
+    const std::uint32_t bucket = model_.gradients[work.first_gradient + i].bucket;
+    if (runs_[bucket].ungiven > 0 || runs_[bucket].last_piece != piece) continue;
+    unknown_ -= 1;
+    piece_known(bucket);
+  }
 }
 
 void Simulation::piece_known(std::uint32_t bucket) {
@@ -348,7 +372,6 @@ void Simulation::finish_update(std::uint32_t bucket) {
     updates_left_ -= 1;
     if (schedule_ != StepSchedule::open) return;
     open_uploads_.push_back(bucket);
-    std::ranges::push_heap(open_uploads_, std::greater<>());
     return;
   }
   refresh(bucket);
@@ -388,7 +411,7 @@ void Simulation::open_gate() {
 double& Simulation::exposed_while_idle() {
   ExposedTime& exposed = result_.exposed;
   if (gate_ == Gate::known) return exposed.gradients_us;
-  if (gate_ != Gate::open) return exposed.gate_us;
+  if (gate_ != Gate::open || unknown_ > 0) return exposed.gate_us;
   const BucketRun& run = runs_[blocked_on_];
   if (run.missing > 0) return exposed.gradients_us;
   // No weight may leave before the last update.

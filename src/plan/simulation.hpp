@@ -48,10 +48,12 @@ class Simulation {
     Op pop();
   };
   struct BucketRun {
-    std::uint32_t missing = 0;   ///< gradients that the update still needs
-    bool state_here = false;     ///< streamed: its state is on the device, ready for an update
-    bool state_leaving = false;  ///< streamed: the copy back has not ended
-    bool posted = false;         ///< its update is queued, or further on
+    std::uint32_t missing = 0;     ///< what the update still needs: gradients, open gate: scalars
+    std::uint32_t ungiven = 0;     ///< gradients that backward has not completed
+    std::uint32_t last_piece = 0;  ///< of backward: completed the last of them
+    bool state_here = false;       ///< streamed: its state is on the device, ready for an update
+    bool state_leaving = false;    ///< streamed: the copy back has not ended
+    bool posted = false;           ///< its update is queued, or further on
     bool updated = false;
     bool refreshed = false;  ///< the forward may read its weights
   };
@@ -73,6 +75,8 @@ class Simulation {
   void gradients_complete(std::uint32_t piece);
   void piece_known(std::uint32_t bucket);
   void norms_complete(std::uint32_t piece);
+  void ask_for_scalars(std::uint32_t piece);
+  void scalars_known(std::uint32_t piece);
   void finish_update(std::uint32_t bucket);
   void refresh(std::uint32_t bucket);
 
@@ -81,7 +85,6 @@ class Simulation {
   void post_if_ready(std::uint32_t bucket);
   [[nodiscard]] bool next_forward_ready();
   [[nodiscard]] std::uint32_t next_upload() const;
-  void pop_upload();
   [[nodiscard]] bool state_ready() const;
   [[nodiscard]] double& exposed_while_idle();
   void charge_exposed(double us);
@@ -107,7 +110,7 @@ class Simulation {
   std::vector<std::uint32_t> hosted_;        ///< buckets on the host, in forward order
   std::vector<std::uint32_t> streamed_;      ///< buckets that are streamed, in forward order
   std::size_t next_upload_ = 0;              ///< into hosted_
-  std::vector<std::uint32_t> open_uploads_;  ///< open gate: a heap of what has been updated
+  std::vector<std::uint32_t> open_uploads_;  ///< open gate: buckets in the order of their updates
   std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
   std::uint32_t free_buffers_ = kStreamBuffers;
 
@@ -121,6 +124,8 @@ class Simulation {
   std::uint64_t gradients_left_ = 0;  ///< on their way to the host
   std::size_t unrefreshed_ = 0;       ///< buckets
   std::size_t updates_left_ = 0;      ///< on the host
+  std::size_t unknown_ = 0;           ///< open gate: buckets whose scalars are not on the host
+  std::uint32_t unasked_ = 0;         ///< open gate: norms whose scalars nobody has asked for
   enum class Gate : std::uint8_t { closed, queued, known, open } gate_ = Gate::closed;
 };
 

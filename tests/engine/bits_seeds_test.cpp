@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/drawn_options.hpp"
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 
@@ -39,62 +40,6 @@ TinyOptions small_model() {
   return options;
 }
 
-/// Values drawn from one seed, in a fixed order.
-class Draw {
- public:
-  explicit Draw(std::uint64_t seed) : seed_(seed) {}
-  /// Uniform in [0, bound).
-  std::uint64_t below(std::uint64_t bound) { return mix_bits(seed_, ++count_, 0) % bound; }
-  bool coin() { return below(2) == 1; }
-  /// 0 (instant) or between 10^low and 10^(low+decades), evenly over the decades.
-  double rate(int low, std::uint64_t decades) {
-    if (below(4) == 0) return 0.0;
-    double value = static_cast<double>(100 + below(900)) / 100.0;
-    for (int i = 0; i < low + static_cast<int>(below(decades)); ++i) value *= 10.0;
-    return value;
-  }
-  sim::Duration time() {
-    const std::array<std::int64_t, 4> limits = {1, 1000, 100000, 5000000};
-    return sim::Duration(below(static_cast<std::uint64_t>(limits.at(below(limits.size())))));
-  }
-
- private:
-  std::uint64_t seed_;
-  std::uint64_t count_ = 0;
-};
-
-void draw_device(Draw& draw, sim::Options& device) {
-  device.rates.link_down_bytes_per_s = draw.rate(7, 4);
-  device.rates.link_up_bytes_per_s = draw.rate(7, 4);
-  device.rates.device_bytes_per_s = draw.rate(8, 4);
-  device.rates.copy_latency = draw.time();
-  device.rates.host_elems_per_s = {draw.rate(6, 4), draw.rate(6, 4)};
-  const std::array<std::int64_t, 4> delays = {0, 1000, 1000000, 50000000};
-  device.max_random_delay = sim::Duration(delays.at(draw.below(delays.size())));
-  device.stream_memory_ops = draw.coin();
-  if (draw.below(4) == 0) device.pinned_limit_bytes = draw.below(200000);
-}
-
-void draw_config(Draw& draw, Config& config) {
-  const std::array<Placement, 5> placements = {Placement::host, Placement::host,
-                                               Placement::device_resident, Placement::fraction,
-                                               Placement::fraction};
-  config.placement = placements.at(draw.below(placements.size()));
-  const double share = static_cast<double>(draw.below(101)) / 100.0;
-  if (config.placement == Placement::fraction) config.device_fraction = share;
-  const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
-                                             Schedule::exact};
-  config.schedule = schedules.at(draw.below(schedules.size()));
-  if (draw.coin()) config.host.synthetic_topology = "numa:2 core:1 pu:1";
-  if (draw.coin()) config.host.threads_per_node = 2;
-  const std::array<std::size_t, 4> buckets = {8192, 16384, 24576, 1 << 20};
-  config.bucket_bytes = buckets.at(draw.below(buckets.size()));
-  if (draw.coin()) config.pinned_slots = static_cast<std::uint32_t>(1 + draw.below(8));
-  config.check_waits = draw.below(3) == 0;
-  // A sum of one gradient is that gradient.
-  if (draw.below(4) == 0) config.accumulate = Accumulate::host;
-}
-
 TinyOptions draw_options(std::uint64_t seed) {
   Draw draw(seed);
   TinyOptions options = small_model();
@@ -102,6 +47,9 @@ TinyOptions draw_options(std::uint64_t seed) {
   draw_device(draw, options.device);
   draw_config(draw, options.config);
   round_fraction(options);
+  const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
+                                             Schedule::exact};
+  options.config.schedule = schedules.at(draw.below(schedules.size()));
   options.forward = draw.time();
   options.backward = draw.time();
   options.second_stream = draw.coin();
@@ -111,32 +59,6 @@ TinyOptions draw_options(std::uint64_t seed) {
                         options.config.accumulate == Accumulate::trainer;
   if (!in_place) options.gradient_ring = ring;
   return options;
-}
-
-std::string describe(const TinyOptions& o) {
-  const auto text = [](const char* name, auto value) {
-    return std::string(" ") + name + "=" + std::to_string(value);
-  };
-  const sim::Rates& rates = o.device.rates;
-  std::string out = "fraction " + std::to_string(o.config.device_fraction);
-  if (o.config.placement == Placement::host) out = "host";
-  if (o.config.placement == Placement::device_resident) out = "device_resident";
-  out += o.config.schedule == Schedule::exact    ? " exact"
-         : o.config.schedule == Schedule::serial ? " serial"
-                                                 : " blocking";
-  out += o.config.accumulate == Accumulate::host ? " sums" : "";
-  out += " " + o.config.host.synthetic_topology;
-  out += text("threads", o.config.host.threads_per_node);
-  out += text("bucket_bytes", o.config.bucket_bytes);
-  out += o.config.pinned_slots ? text("pinned_slots", *o.config.pinned_slots) : "";
-  out += text("check_waits", o.config.check_waits) + text("memops", o.device.stream_memory_ops);
-  out += text("pinned_limit", o.device.pinned_limit_bytes) + text("ring", o.gradient_ring);
-  out += text("second_stream", o.second_stream);
-  out += text("down", rates.link_down_bytes_per_s) + text("up", rates.link_up_bytes_per_s);
-  out += text("device", rates.device_bytes_per_s) + text("latency", rates.copy_latency.count());
-  out += text("node0", rates.host_elems_per_s[0]) + text("node1", rates.host_elems_per_s[1]);
-  out += text("delay", o.device.max_random_delay.count());
-  return out + text("forward", o.forward.count()) + text("backward", o.backward.count());
 }
 
 void expect_same(const Trajectory& reference, std::uint64_t seed) {

@@ -141,9 +141,16 @@ Flavour half_resident(sim::Mode mode) {
   return half;
 }
 
+std::vector<Flavour> every_flavour() {
+  std::vector<Flavour> out = all_flavours();
+  const std::vector<Flavour> open = open_flavours();
+  out.insert(out.end(), open.begin(), open.end());
+  return out;
+}
+
 std::vector<FaultCase> fault_cases(sim::Mode mode) {
   std::vector<FaultCase> out;
-  std::vector<Flavour> flavours = all_flavours();
+  std::vector<Flavour> flavours = every_flavour();
   flavours.push_back(half_resident(mode));
   flavours.push_back(half_resident(mode));
   flavours.back().name = mode == sim::Mode::threads ? "threads_automatic" : "virtual_automatic";
@@ -194,7 +201,7 @@ TEST_P(ThreadFaults, SurfaceAndLeakNothing) {
 }
 
 class EachWay : public ::testing::TestWithParam<Flavour> {};
-INSTANTIATE_TEST_SUITE_P(Ways, EachWay, ::testing::ValuesIn(all_flavours()),
+INSTANTIATE_TEST_SUITE_P(Ways, EachWay, ::testing::ValuesIn(every_flavour()),
                          [](const auto& test) { return flavour_name(test.param); });
 /// Virtual time has one thread.
 using EachThreadedWay = EachWay;

@@ -30,7 +30,8 @@ struct Flavour {
     options.memory_bytes = std::size_t{16} << 20;
     return options;
   }
-  /// `config` made to run this way, in buckets of the smallest size.
+  /// `config` made to run this way, in buckets of the smallest size; without what the schedule
+  /// refuses.
   [[nodiscard]] Config apply(Config config) const {
     config.placement = placement;
     config.device_fraction = device_fraction;
@@ -39,6 +40,9 @@ struct Flavour {
     config.pinned_slots = pinned_slots;
     config.host.synthetic_topology = topology;
     config.bucket_bytes = 8192;
+    if (schedule != Schedule::open) return config;
+    config.max_grad_norm = 0.0;
+    config.loss_scaling.dynamic = false;
     return config;
   }
 };
@@ -74,6 +78,18 @@ inline std::vector<Flavour> all_flavours() {
   threads_bounce.name = "threads_bounce";
   threads_bounce.pinned_slots = 1;
   return {host, serial, resident, bounce, plain, nodes, threads, threads_resident, threads_bounce};
+}
+
+/// Ways with an open gate, whose promises differ: no part of all_flavours().
+inline std::vector<Flavour> open_flavours() {
+  std::vector<Flavour> out;
+  for (Flavour flavour : all_flavours()) {
+    if (flavour.schedule != Schedule::exact || flavour.name == "virtual_no_flags") continue;
+    flavour.name += "_open";
+    flavour.schedule = Schedule::open;
+    out.push_back(flavour);
+  }
+  return out;
 }
 
 /// Those of all that a test is about.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/drawn_options.hpp"
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 #include "plan/placement.hpp"
@@ -40,8 +41,8 @@ double between(double low, double high, std::uint64_t seed, std::uint64_t salt) 
   return low + (high - low) * static_cast<double>(mix_bits(seed, salt, 5) % 10'000) * 1e-4;
 }
 
-/// Compute, updates and link are each the slowest for some seeds. So many layers that one bucket more
-/// or less in a race of two that end at the same time is less than 1 %.
+/// Compute, updates and link are each the slowest for some seeds. So many layers that one bucket
+/// more or less in a race of two that end at the same time is less than 1 %.
 Model make_model(const Case& c) {
   const std::uint64_t seed = c.seed;
   Model model;
@@ -83,7 +84,7 @@ TinyOptions engine_options(const Model& model, const Case& c) {
   rates.host_elems_per_s = model.rates.node_elems_per_s;
   options.config.schedule = c.schedule;
   options.config.placement = c.placement;
-  options.config.max_grad_norm = 1.0;
+  options.config.max_grad_norm = c.schedule == Schedule::open ? 0.0 : 1.0;
   options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
   options.config.bucket_bytes = static_cast<std::size_t>(model.bucket_elems) * 2;
   options.config.host.threads_per_node = 1;
@@ -127,22 +128,12 @@ plan::StepSchedule simulated(Schedule schedule) {
       return plan::StepSchedule::exact;
     case Schedule::blocking:
       return plan::StepSchedule::blocking;
+    case Schedule::open:
+      return plan::StepSchedule::open;
     case Schedule::serial:
       return plan::StepSchedule::serial;
   }
   return plan::StepSchedule::exact;
-}
-
-const char* name_of(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::exact:
-      return "exact";
-    case Schedule::blocking:
-      return "blocking";
-    case Schedule::serial:
-      return "serial";
-  }
-  return "?";
 }
 
 double predicted_us(const Model& model, const Case& c) {
@@ -169,11 +160,13 @@ std::vector<Case> all_cases() {
   for (std::uint64_t seed = 0; seed < 12; ++seed) {
     cases.push_back({seed, Placement::host, Schedule::exact});
     cases.push_back({seed, Placement::host, Schedule::blocking});
+    cases.push_back({seed, Placement::host, Schedule::open});
     cases.push_back({seed, Placement::host, Schedule::serial});
     cases.push_back({seed, Placement::device_resident, Schedule::exact});
     cases.push_back({seed, Placement::device_resident, Schedule::blocking});
     cases.push_back({seed, Placement::fraction, Schedule::exact});
     cases.push_back({seed, Placement::fraction, Schedule::blocking});
+    cases.push_back({seed, Placement::device_resident, Schedule::open});
   }
   return cases;
 }

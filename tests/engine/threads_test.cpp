@@ -173,6 +173,45 @@ TEST(Threads, ProducersShareSplitTensorsAndABounceRing) {
   EXPECT_EQ(trainer.engine().state_digest(), lone_digest(options, kRepetitions / 4));
 }
 
+/// Scalars, gradients and updates of an open gate come from threads of the device and of the host
+/// while producers give the rest.
+TEST(Threads, ProducersMeetUpdatesOfAnOpenGate) {
+  constexpr std::uint32_t kParameters = 8;
+  for (const std::uint64_t elems : {200U, 5000U}) {
+    for (const Placement placement :
+         {Placement::host, Placement::device_resident, Placement::fraction}) {
+      for (const bool ring : {false, true}) {
+        TinyOptions options = small_options(kParameters, elems);
+        options.config.max_grad_norm = 0.0;
+        options.config.loss_scaling.dynamic = false;
+        const std::uint64_t expected = lone_digest(options, kRepetitions / 4);
+        options.config.schedule = Schedule::open;
+        options.config.placement = placement;
+        if (placement == Placement::fraction) {
+          options.config.device_fraction = elems == 200 ? 1.0 : 0.5;
+        }
+        if (ring) options.config.pinned_slots = 2;
+        TinyTrainer trainer(options);
+        trainer.start();
+        {
+          Producers producers(trainer);
+          producers.run(kRepetitions / 4, [&](std::uint32_t thread, std::uint64_t step) {
+            for (std::uint32_t k = 0; k < 2; ++k) {
+              const auto turn = static_cast<std::uint32_t>((k + step) % 2);
+              const std::uint32_t parameter = thread + kProducers * turn;
+              producers.forward(thread, parameter);
+              producers.backward(thread, parameter, step);
+              if (placement == Placement::host) producers.taken(thread, parameter);
+            }
+          });
+        }
+        EXPECT_EQ(trainer.engine().state_digest(), expected)
+            << elems << (ring ? " ring" : "") << " placement " << static_cast<int>(placement);
+      }
+    }
+  }
+}
+
 TEST(Threads, WaitsMeetGradientsOfOtherParameters) {
   constexpr std::uint32_t kParameters = 8;
   const TinyOptions options = small_options(kParameters, 1500);
@@ -252,11 +291,14 @@ std::vector<std::vector<std::uint16_t>> final_weights(TinyTrainer& trainer) {
 
 TEST(Threads, DestroyedRightAfterStep) {
   TinyOptions options = small_options(6, 3000);
+  options.config.max_grad_norm = 0.0;
+  options.config.loss_scaling.dynamic = false;
   std::optional<std::vector<std::vector<std::uint16_t>>> expected;
   for (std::uint32_t repetition = 0; repetition < kRepetitions; ++repetition) {
     options.config.pinned_slots =
         repetition % 3 == 0 ? std::optional<std::uint32_t>(2) : std::nullopt;
     options.config.placement = repetition % 5 == 4 ? Placement::device_resident : Placement::host;
+    options.config.schedule = repetition % 7 == 6 ? Schedule::open : Schedule::exact;
     options.device.stream_memory_ops = repetition % 2 == 0;
     TinyTrainer trainer(options);
     const sim::Counters before = trainer.gpu().counters();
@@ -281,8 +323,11 @@ TEST(Threads, DestroyedRightAfterStep) {
 
 TEST(Threads, DestroyedInTheMiddleOfBackward) {
   TinyOptions options = small_options(6, 3000);
+  options.config.max_grad_norm = 0.0;
+  options.config.loss_scaling.dynamic = false;
   for (std::uint32_t repetition = 0; repetition < kRepetitions; ++repetition) {
     if (repetition % 2 == 1) options.config.pinned_slots = 2;
+    options.config.schedule = repetition % 4 < 2 ? Schedule::open : Schedule::exact;
     TinyTrainer trainer(options);
     const std::uint64_t before = trainer.gpu().counters().live_registrations;
     trainer.start();

@@ -94,8 +94,11 @@ TEST(Simulate, OpenHidesAllButOneBucketWhenBucketsAreEven) {
     step.rates.kernel_us = 0.0;
     const Formula formula = testing::work_out(step);
     const Prediction open = run(step, StepSchedule::open);
-    const double slowest =
-        std::max({formula.backward_us, formula.download_us, formula.update_us, formula.upload_us});
+    // Each bucket's scalars are one more copy.
+    const auto count = static_cast<double>(step.layout.buckets.size());
+    const double scalars_us = count * step.rates.copy_us + formula.gate_us;
+    const double slowest = std::max({formula.backward_us, formula.download_us + scalars_us,
+                                     formula.update_us, formula.upload_us});
     // A pipeline of four stages: the first bucket passes each, the slowest does all of them.
     const auto fuller = [](const Bucket& a, const Bucket& b) { return a.elems < b.elems; };
     const Bucket& fullest = *std::ranges::max_element(step.layout.buckets, fuller);
