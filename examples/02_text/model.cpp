@@ -131,9 +131,10 @@ void Model::backward(Engine& engine, std::size_t rows, NativeStream stream) {
   for (std::size_t i = layers_.size(); i-- > 0;) {
     const Linear& layer = layers_[i];
     queue_backward_weight(layer, rows, stream);
+    queue_backward_input(layer, rows, stream);
+    // Behind the last reader of the weights, which an open gate may refresh from here on.
     ready(engine, layer.w, stream);
     ready(engine, layer.b, stream);
-    queue_backward_input(layer, rows, stream);
   }
   queue_embed_backward(rows, stream);
   ready(engine, 0, stream);

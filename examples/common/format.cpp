@@ -27,6 +27,7 @@ std::string show_digest(std::uint64_t digest) {
 
 const char* outcome_of(const outboard::StepResult& result) {
   if (result.applied()) return "applied";
+  if (result.partial()) return "partial";
   return result.skipped() ? "skipped" : "empty";
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "run_options.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <string_view>
@@ -23,6 +24,17 @@ void read_offload(const std::string& said, RunOptions& o) {
   o.host_share = share;
 }
 
+constexpr outboard::Schedule kSchedules[] = {outboard::Schedule::exact,
+                                             outboard::Schedule::blocking, outboard::Schedule::open,
+                                             outboard::Schedule::serial};
+
+outboard::Schedule read_schedule(const std::string& said) {
+  for (const outboard::Schedule schedule : kSchedules) {
+    if (said == spell_schedule(schedule)) return schedule;
+  }
+  throw UsageError("--schedule is \"" + said + "\"; it must be exact, blocking, open or serial");
+}
+
 }  // namespace
 
 std::string spell_offload(const RunOptions& o) {
@@ -39,6 +51,20 @@ void place_state(const RunOptions& o, outboard::Config& config) {
   config.device_fraction = o.host_share ? 1.0 - *o.host_share : 0.0;
 }
 
+const char* spell_schedule(outboard::Schedule schedule) {
+  switch (schedule) {
+    case outboard::Schedule::exact:
+      return "exact";
+    case outboard::Schedule::blocking:
+      return "blocking";
+    case outboard::Schedule::open:
+      return "open";
+    case outboard::Schedule::serial:
+      return "serial";
+  }
+  return "?";
+}
+
 void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_memory_shown) {
   constexpr std::uint64_t kLeast = 4096, kMost = std::uint64_t{1} << 50;
   flags.bytes({"--device-memory", kLeast, kMost}, o.device_memory,
@@ -47,8 +73,12 @@ void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_mem
               "on: optimizer state in host memory; off: all of it in device memory; 0.7: so much "
               "in host memory; auto: the engine chooses what is fastest",
               "on", [&o](const std::string& said) { read_offload(said, o); });
-  flags.either("--schedule", "serial|exact", o.serial,
-               "exact: updates hide behind the next forward; serial: step() waits for them");
+  flags.value(
+      "--schedule", "exact|blocking|open|serial",
+      "exact: updates hide behind the next forward; blocking, serial: step() waits for them; "
+      "open: they begin during backward, with --max-grad-norm 0 and --loss-scale",
+      spell_schedule(o.schedule),
+      [&o](const std::string& said) { o.schedule = read_schedule(said); });
   flags.bytes({"--bucket", 8192, std::uint64_t{1} << 30}, o.bucket,
               "gradients moved and updated at a time");
   flags.count({"--threads", 0, 1024}, o.threads,
@@ -64,6 +94,8 @@ void add_training_flags(Flags& flags, RunOptions& o) {
   flags.number("--lr", Sign::not_negative, o.lr, "peak learning rate");
   flags.number("--max-grad-norm", Sign::not_negative, o.max_grad_norm,
                "global-norm clipping, 0: off");
+  flags.number("--loss-scale", Sign::positive, o.loss_scale, "a fixed one, a power of two",
+               "dynamic");
 }
 
 void add_output_flags(Flags& flags, RunOptions& o) {
@@ -92,10 +124,16 @@ outboard::sim::Options device_options(const RunOptions& options) {
 outboard::Config engine_config(const RunOptions& options) {
   outboard::Config config;
   config.max_grad_norm = options.max_grad_norm;
-  config.schedule = options.serial ? outboard::Schedule::serial : outboard::Schedule::exact;
+  config.schedule = options.schedule;
   place_state(options, config);
   config.bucket_bytes = options.bucket;
   config.loss_scaling.growth_interval = 500;
+  if (options.loss_scale) {
+    config.loss_scaling.dynamic = false;
+    config.loss_scaling.initial_scale = *options.loss_scale;
+    config.loss_scaling.min_scale = std::min(1.0, *options.loss_scale);
+    config.loss_scaling.max_scale = std::max(config.loss_scaling.max_scale, *options.loss_scale);
+  }
   config.host.synthetic_topology = options.topology;
   config.host.threads_per_node = options.threads;
   config.log = [](outboard::LogLevel level, std::string_view line) {

@@ -21,7 +21,8 @@ struct RunOptions {
   bool offload = true;               ///< all optimizer state on the host
   bool automatic = false;            ///< the engine chooses
   std::optional<double> host_share;  ///< so much of it on the host, the rest on the device
-  bool serial = false;
+  outboard::Schedule schedule = outboard::Schedule::exact;
+  std::optional<double> loss_scale;  ///< fixed; nullopt: dynamic
   std::size_t bucket = std::size_t{256} << 10;
   std::uint32_t threads = 0;
   std::string topology;
@@ -43,6 +44,8 @@ struct RunOptions {
 [[nodiscard]] std::string spell_offload(const RunOptions& options);
 /// What it means to the engine.
 void place_state(const RunOptions& options, outboard::Config& config);
+/// How --schedule is said.
+[[nodiscard]] const char* spell_schedule(outboard::Schedule schedule);
 
 /// More than anybody needs, and no typing error by far.
 inline constexpr std::uint64_t kBillion = 1000000000;

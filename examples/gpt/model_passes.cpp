@@ -253,7 +253,6 @@ void Model::queue_linear_backward(const Pass& pass, const LinearCall& call, cons
                 .dw = gradient(view, call.weight),
                 .db = gradient(view, call.weight + 1)});
          });
-  hand_out(pass, call.weight, 2);
   launch(pass.stream, {"linear backward, input", flops},
          [this, call, shape, &dy, &dx](KernelView& view) {
            ops_->linear_backward_input(
@@ -262,6 +261,8 @@ void Model::queue_linear_backward(const Pass& pass, const LinearCall& call, cons
                 .w = weight(view, call.weight),
                 .dx = view.as<Half>(dx.address(), shape.rows * shape.in)});
          });
+  // Behind the last reader of the weight, which an open gate may refresh from here on.
+  hand_out(pass, call.weight, 2);
 }
 
 void Model::queue_attention_backward(const Pass& pass, const Inside& in) {

@@ -207,7 +207,7 @@ std::string command_line(const Options& o) {
   add("--offload", example::spell_offload(o));
   choice("--grad-buffers", o.grad_buffers == GradBuffers::ring, "ring", "full");
   choice("--checkpointing", o.checkpointing, "on", "off");
-  choice("--schedule", o.serial, "serial", "exact");
+  add("--schedule", example::spell_schedule(o.schedule));
   size("--bucket", o.bucket);
   count("--threads", o.threads);
   count("--kernel-threads", o.kernel_threads);
@@ -220,6 +220,7 @@ std::string command_line(const Options& o) {
   count("--warmup", o.warmup);
   number("--weight-decay", o.weight_decay);
   number("--max-grad-norm", o.max_grad_norm);
+  if (o.loss_scale) number("--loss-scale", *o.loss_scale);
   if (!o.log.empty()) add("--log", o.log);
   if (o.digest) line += " --digest";
   count("--print-every", o.print_every);

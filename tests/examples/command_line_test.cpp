@@ -136,7 +136,7 @@ TEST(ParseOptions, TakesEveryFlag) {
   EXPECT_EQ(options->data.size(), 2u);
   EXPECT_EQ(options->device_memory, 1048576u);
   EXPECT_FALSE(options->offload);
-  EXPECT_TRUE(options->serial);
+  EXPECT_EQ(options->schedule, outboard::Schedule::serial);
   EXPECT_TRUE(options->digest);
   EXPECT_EQ(options->bucket, 65536u);
   EXPECT_EQ(options->virtual_seed, 9u);

@@ -35,7 +35,8 @@ TEST(GptOptions, DefaultsAreTheDemo) {
   EXPECT_EQ(options->shape.layers, demo.layers);
   EXPECT_EQ(options->shape.width, demo.width);
   EXPECT_EQ(options->shape.vocab, 256u);
-  EXPECT_TRUE(options->offload && options->checkpointing && !options->serial);
+  EXPECT_TRUE(options->offload && options->checkpointing && !options->loss_scale);
+  EXPECT_EQ(options->schedule, outboard::Schedule::exact);
   EXPECT_EQ(options->grad_buffers, GradBuffers::ring);
   EXPECT_EQ(options->warmup, options->steps / 20);
   EXPECT_DOUBLE_EQ(options->min_lr, 0.1 * options->lr);
@@ -175,7 +176,7 @@ TEST(GptOptions, HelpHasExamples) {
   EXPECT_FALSE(parse({"--help"}));
   const std::string help = testing::internal::GetCapturedStdout();
   for (const char* part : {"Examples:", "outboard_gpt novels/", "--fit", "--grad-buffers", "13b",
-                           "training steps (default: 1400)", "serial|exact"}) {
+                           "training steps (default: 1400)", "exact|blocking|open|serial"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part;
   }
 }

@@ -129,6 +129,8 @@ std::vector<Way> ways() {
           {"Scalar", {}, {"OUTBOARD_SIMD=scalar"}},
           {"VirtualOffloadOff", {"--virtual-seed", "5", "--offload", "off"}},
           {"VirtualSerial", {"--virtual-seed", "6", "--schedule", "serial"}},
+          {"Blocking", {"--schedule", "blocking"}},
+          {"VirtualBlocking", {"--virtual-seed", "7", "--schedule", "blocking"}},
           {"AShare", {"--offload", "0.6", "--bucket", "8KiB"}},
           {"VirtualShare", {"--virtual-seed", "7", "--offload", "0.3", "--bucket", "8KiB"}},
           {"Automatic", {"--offload", "auto", "--bucket", "8KiB"}},
@@ -146,6 +148,30 @@ INSTANTIATE_TEST_SUITE_P(Ways, GptSameBits, testing::ValuesIn(ways()),
 
 TEST_F(GptSameBits, AnotherSeedIsAnotherRun) {
   EXPECT_NE(train({"other", {"--seed", "2"}}), reference_);
+}
+
+TEST_F(GptSameBits, OfAnOpenGateAsOfTheExactOneWithoutClipping) {
+  const auto fixed = [](std::vector<std::string> more) {
+    std::vector<std::string> all{"--max-grad-norm", "0", "--loss-scale", "1024"};
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  const std::string reference = train({"exact", fixed({})});
+  EXPECT_NE(reference, reference_) << "clipping has no effect";
+  EXPECT_EQ(train({"open", fixed({"--schedule", "open"})}), reference);
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--virtual-seed", "8"},
+        {"--offload", "off", "--virtual-seed", "9"},
+        {"--grad-buffers", "full", "--bucket", "16KiB", "--checkpointing", "off"}}) {
+    std::vector<std::string> arguments = fixed({"--schedule", "open"});
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(train({more[0], arguments}), reference) << more[0];
+  }
+  const std::vector<std::string> four{"--accumulation", "4", "--batch", "1"};
+  std::vector<std::string> summed = fixed(four);
+  const std::string sums = train({"sums", summed});
+  summed.insert(summed.end(), {"--schedule", "open", "--virtual-seed", "3"});
+  EXPECT_EQ(train({"open sums", summed}), sums);
 }
 
 TEST_F(GptSameBits, AccumulatedMicroBatchesAreTheSameInEveryWay) {

@@ -115,6 +115,7 @@ std::vector<Way> ways() {
       {"Avx512", {}, {"OUTBOARD_SIMD=avx512"}, "avx512bw"},
       {"VirtualOff", {"--virtual-seed", "5", "--offload", "off"}, {}, ""},
       {"VirtualSerial", {"--virtual-seed", "6", "--schedule", "serial"}, {}, ""},
+      {"Blocking", {"--schedule", "blocking"}, {}, ""},
   };
   for (const char* seed : {"1", "2", "3", "4"}) {
     all.push_back(
