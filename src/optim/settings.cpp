@@ -34,6 +34,10 @@ void require_open_gate(const Config& config) {
       !config.loss_scaling.dynamic, "LossScaling::dynamic", 1.0,
       "false with Schedule::open, whose updates start before an overflow elsewhere is known; to "
       "scale dynamically take Schedule::exact");
+  require(config.placement != Placement::automatic, "Config::placement",
+          static_cast<double>(config.placement),
+          "host, device_resident or fraction with Schedule::open, whose step has begun before "
+          "step() could move state");
 }
 
 }  // namespace
@@ -71,10 +75,6 @@ void Config::validate() const {
               placement == Placement::fraction || placement == Placement::automatic,
           "Config::placement", static_cast<double>(placement),
           "Placement::host, device_resident, fraction or automatic");
-  require(placement != Placement::automatic || schedule != Schedule::open, "Config::schedule",
-          static_cast<double>(schedule),
-          "another than Schedule::open with Placement::automatic, which measures updates between "
-          "two gates");
   require(placement != Placement::automatic || accumulate == Accumulate::trainer,
           "Config::accumulate", static_cast<double>(accumulate),
           "Accumulate::trainer with Placement::automatic, which cannot foretell the copies of "

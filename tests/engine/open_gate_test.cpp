@@ -40,6 +40,10 @@ TEST(OpenGateSettings, RefuseWhatNeedsEveryGradientFirst) {
   config.max_grad_norm = 1.0;
   expect_error(ErrorCode::invalid_config, {"Config::max_grad_norm is 1", "Schedule::open", "exact"},
                [&] { config.validate(); });
+  config.max_grad_norm = 0.0;
+  config.placement = Placement::automatic;
+  expect_error(ErrorCode::invalid_config, {"Config::placement", "Schedule::open", "fraction"},
+               [&] { config.validate(); });
 }
 
 /// Three parameters that share buckets and one that fills several.
