@@ -47,17 +47,19 @@ PlacementWish wish_of(const Config& config, std::uint64_t state_bytes_per_elem) 
 }
 
 std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWish& wish) {
+  std::vector<bool> resident(layout.buckets.size(), false);
   switch (wish.placement) {
     case Placement::fraction:
       return resident_for_fraction(layout, wish);
     case Placement::device_resident:
       require_room_for_all(layout, wish.memory);
-      return std::vector<bool>(layout.buckets.size(), true);
+      resident.flip();
+      break;
     case Placement::host:
     case Placement::automatic:  // at first
       break;
   }
-  return std::vector<bool>(layout.buckets.size(), false);
+  return resident;
 }
 
 PlacedModel place_model(std::span<const ParameterShape> parameters, std::uint64_t bucket_bytes,
