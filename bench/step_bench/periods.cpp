@@ -104,9 +104,10 @@ void number_kernels(Timeline& timeline, std::uint32_t layers) {
 /// Tells what the device waits for at a moment of one period.
 class Causes {
  public:
-  Causes(const Timeline& timeline, const Addresses& addresses, Waits waits)
+  Causes(const Timeline& timeline, const Addresses& addresses, const Way& way)
       : addresses_(addresses),
-        waits_(waits),
+        waits_(way.waits),
+        gated_(way.schedule != Schedule::open),
         gradient_(addresses.buckets(), 0.0),
         update_(gradient_),
         weight_(gradient_) {
@@ -158,7 +159,7 @@ class Causes {
       until = std::min(until, end);
       return true;
     };
-    if (before(gate_)) return exposed.gate;
+    if (gated_ && before(gate_)) return exposed.gate;
     const bool phases = waits_ == Waits::phases;
     if (phases && before(last_gradient_)) return exposed.gradients;
     if (phases && before(last_update_)) return exposed.update;
@@ -168,7 +169,7 @@ class Causes {
       if (before(update_[b])) return exposed.update;
       if (before(weight_[b])) return exposed.weights;
     }
-    return exposed.host;
+    return before(gate_) ? exposed.gate : exposed.host;
   }
   [[nodiscard]] std::uint32_t first_needed(const TimelineSpan& next) const {
     return waits_ == Waits::own ? addresses_.buckets_of(next.index).first : 0;
@@ -180,6 +181,7 @@ class Causes {
 
   const Addresses& addresses_;
   Waits waits_;
+  bool gated_;                                ///< nothing is updated before the gate opens
   std::vector<const TimelineSpan*> kernels_;  ///< the engine's, in order
   double gate_ = 0.0;
   std::vector<double> gradient_, update_, weight_;  ///< ends, by bucket
@@ -220,7 +222,7 @@ StepSpans make_step(const Timeline& all, double start_us, double end_us, const A
   }
   step.period.step = end_us - start_us;
   measure_busy(step.timeline, workload.nodes, step.period);
-  const Causes causes(step.timeline, addresses, way.waits);
+  const Causes causes(step.timeline, addresses, way);
   double free_us = 0.0;
   for (const TimelineSpan& span : step.timeline.spans) {
     if (!is_trainers(span)) continue;

@@ -46,7 +46,9 @@ struct StepBound {
   double upload_ns = 0.0;           ///< T_u
   double refresh_ns = 0.0;          ///< gate to the last upload's end, pipelined
   double refresh_forward_ns = 0.0;  ///< gate to the end of the next forward, pipelined
+  double down_ns = 0.0;             ///< T_d
   double largest_update_ns = 0.0;   ///< of one bucket
+  double largest_copies_ns = 0.0;   ///< of one bucket, down and up
   bool copies_outstanding = false;  ///< at the end of backward
   std::size_t buckets = 0;
 
@@ -57,6 +59,11 @@ struct StepBound {
   /// As exact, but the forward waits for all weights: at most this.
   [[nodiscard]] double blocking_ns() const {
     return gate_ns + refresh_ns + forward_ns + (copies_outstanding ? largest_update_ns : 0.0);
+  }
+  /// Nothing waits for a gate: at most this where buckets are even.
+  [[nodiscard]] double open_ns() const {
+    return forward_ns + std::max({backward_ns, down_ns, update_ns, upload_ns}) + largest_update_ns +
+           largest_copies_ns;
   }
   /// One after the other: exactly this.
   [[nodiscard]] double serial_ns() const { return forward_ns + gate_ns + update_ns + upload_ns; }
@@ -161,6 +168,10 @@ inline StepBound bound_of(const StepCost& cost, const std::vector<bool>& on_devi
     bound.upload_ns += bucket.upload_ns;
     node_ns[bucket.node] += bucket.update_ns;
     bound.largest_update_ns = std::max(bound.largest_update_ns, bucket.update_ns);
+    // Up and down it is the same elements.
+    const double down_ns = bucket.upload_ns * cost.down_ns_per_elem / cost.up_ns_per_elem;
+    bound.down_ns += down_ns;
+    bound.largest_copies_ns = std::max(bound.largest_copies_ns, down_ns + bucket.upload_ns);
   }
   bound.update_ns = *std::max_element(node_ns.begin(), node_ns.end());
   bound.refresh_ns = refresh(buckets);

@@ -36,8 +36,8 @@ struct Way {
 /// "serial, exact, ...".
 [[nodiscard]] std::string way_names();
 
-/// The engine's settings. Clipping is on, and its norm so large that it never changes a bit: the
-/// ways can be compared.
+/// The engine's settings. Clipping is on where the schedule has it, and its norm so large that it
+/// never changes a bit: the ways can be compared.
 [[nodiscard]] Config config_of(const Way& way, const Workload& workload);
 [[nodiscard]] PlannedPlacement planned_placement(const Way& way, const Workload& workload);
 

@@ -66,7 +66,8 @@ void add_machine_options(CLI::App& app, PlanWords& words) {
       ->check(positive);
   app.add_option("--tflops", words.tflops, "what the trainer reaches")->check(positive);
   app.add_option("--hbm", words.hbm, "device memory, GB/s")->check(positive);
-  app.add_option("--schedule", words.schedule, "exact, blocking or serial")->capture_default_str();
+  app.add_option("--schedule", words.schedule, "exact, blocking, open or serial")
+      ->capture_default_str();
   app.add_option("--fraction", words.fraction, "of the state that is on the device")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();

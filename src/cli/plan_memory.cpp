@@ -68,6 +68,7 @@ Config config_of(const PlanRequest& request) {
   Config config;
   config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
   config.schedule = request.schedule;
+  if (request.schedule == Schedule::open) config.loss_scaling.dynamic = false;
   if (request.device_fraction > 0.0) {
     config.placement = Placement::fraction;
     config.device_fraction = request.device_fraction;

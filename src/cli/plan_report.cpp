@@ -15,8 +15,11 @@ namespace {
 constexpr double kHidden = 0.95;  // of the speed without offload
 constexpr double kCopyUs = 10.0;
 constexpr double kKernelUs = 5.0;
-constexpr std::array<std::pair<const char*, Schedule>, 3> kSchedules = {
-    {{"exact", Schedule::exact}, {"blocking", Schedule::blocking}, {"serial", Schedule::serial}}};
+constexpr std::array<std::pair<const char*, Schedule>, 4> kSchedules = {
+    {{"exact", Schedule::exact},
+     {"blocking", Schedule::blocking},
+     {"open", Schedule::open},
+     {"serial", Schedule::serial}}};
 constexpr std::array<std::uint64_t, 5> kTokenRows = {4096, 8192, 16384, 32768, 65536};
 
 PlanningMachine machine_of(const PlanRequest& request) {

@@ -78,7 +78,7 @@ TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
       {{"--params", "1b", "--dtype", "f64"}, "f64"},
       {{"--params", "1b", "--dram", "60", "--tokens", "2", "--micro-batches", "3"}, "2 tokens"},
       {{"--params", "1b", "--dram", "60", "--schedule", "hasty"},
-       "no schedule is called \"hasty\"; there are exact, blocking, serial"},
+       "no schedule is called \"hasty\"; there are exact, blocking, open, serial"},
       {{"--params", "1b", "--fraction", "1.5"}, "--fraction"},
       {{"--params", "1m", "--dram", "60", "--fraction", "0.5"}, "not within 2 %"},
       {{"--config", "/nowhere/config.json"}, "cannot read /nowhere/config.json"},

@@ -114,7 +114,7 @@ TEST(PlanReport, ShowsHowAShareSplitsTheState) {
 TEST(PlanReport, SchedulesWaitLongerTheLessTheyOverlap) {
   PlanRequest request = request_for("llama-2-7b");
   double before = 0.0;
-  for (const char* name : {"exact", "blocking", "serial"}) {
+  for (const char* name : {"open", "exact", "blocking", "serial"}) {
     request.schedule = schedule_named(name);
     EXPECT_STREQ(name_of(request.schedule), name);
     const PlanReport report = make_plan_report(request);

@@ -83,7 +83,7 @@ TEST(StepProgram, RefusesInOneLineWithStatusTwo) {
       {{"--params", "few"}, "\"few\" is no number of parameters"},
       {{"--params", "1e9"}, "parameters of all layers is 64000000000"},
       {{"--way", "fast"},
-       "no way to run a step is called \"fast\"; there are serial, blocking, exact"},
+       "no way to run a step is called \"fast\"; there are serial, blocking, exact, open"},
       {{"--forward", "nan"}, "forward's time in ms is nan"},
       {{"--pcie", "0"}, "link's rate down in GB/s is 0"},
       {{"--bucket", "12"}, "bucket in bytes is 12"},
