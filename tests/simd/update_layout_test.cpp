@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Lengths, offsets, shard borders and shared memory change nothing, and nothing outside is
 /// touched: every rule, format and rounding.
+#include <cstdlib>
 #include <memory>
 
 #include "tests/simd/update_support.hpp"
@@ -15,10 +16,13 @@ constexpr std::size_t kMost = 4097;
 constexpr std::size_t kOffsets = 16;
 
 /// All to 130, more than twice the longest vector of 16-bit elements, what lies around powers of
-/// two, and 16 more up to kMost, other ones for each trial.
+/// two, and 16 more up to kMost, other ones for each trial. With OUTBOARD_TEST_EVERY_SIZE every
+/// one.
 std::vector<std::size_t> sizes(Random& random) {
+  const bool every_one = std::getenv("OUTBOARD_TEST_EVERY_SIZE") != nullptr;
   std::vector<std::size_t> all;
-  for (std::size_t size = 0; size <= 130; ++size) all.push_back(size);
+  for (std::size_t size = 0; size <= (every_one ? kMost : 130); ++size) all.push_back(size);
+  if (every_one) return all;
   all.insert(all.end(), {255, 256, 257, 1023, 1024, 1025, 4095, 4096, 4097});
   for (int i = 0; i < 16; ++i) all.push_back(131 + random.below(kMost - 131));
   return all;
