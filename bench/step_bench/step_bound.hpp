@@ -52,7 +52,7 @@ struct StepBound {
   bool copies_outstanding = false;  ///< at the end of backward
   std::size_t buckets = 0;
 
-  /// Gate.exact: at most this.
+  /// Schedule::exact: at most this.
   [[nodiscard]] double exact_ns() const {
     return gate_ns + refresh_forward_ns + (copies_outstanding ? largest_update_ns : 0.0);
   }

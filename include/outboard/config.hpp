@@ -18,8 +18,8 @@ namespace outboard {
 
 /// Loss scaling. `dynamic`: doubled after `growth_interval` clean steps, halved by an overflow,
 /// never below `min_scale` nor above `max_scale`. Static: stays at `initial_scale`; an overflow
-/// still skips the step. Either way step() throws Error{numerics} after `give_up_after` overflows
-/// in a row.
+/// still skips the step (Schedule::open: what overflowed). Either way step() throws
+/// Error{numerics} after `give_up_after` overflows in a row.
 /// What needs it is f16; a model without f16 parameters usually runs with `dynamic = false` and
 /// `initial_scale = 1`.
 struct OUTBOARD_API LossScaling {
@@ -41,7 +41,8 @@ enum class Schedule : std::uint8_t {
   blocking,  ///< as exact, but step() returns when all refreshed weights are on the device: for
              ///< trainers that cannot call wait()
   open,      ///< each bucket is updated as soon as its gradients are there and finite: no clipping,
-             ///< no dynamic loss scale, and stricter promises of gradient_ready()
+             ///< no dynamic loss scale, no Placement::automatic, and stricter promises of
+             ///< gradient_ready()
   serial,    ///< step() returns after all updates, then all uploads: for comparison
 };
 
@@ -59,7 +60,8 @@ enum class Placement : std::uint8_t {
   fraction,         ///< `device_fraction` of it on the device, the rest on the host
   /// What makes the step shortest within `device_budget_bytes`: all on the host at first; chosen
   /// after two applied steps from measured speeds and times, and again when steps take 10 % more or
-  /// less than predicted for a while. The step() that moves state blocks until it has moved.
+  /// less than predicted for a while. The step() that moves state blocks until it has moved. Not
+  /// with Schedule::open, nor with Accumulate::host.
   automatic,
 };
 
@@ -78,7 +80,8 @@ struct OUTBOARD_API HostOptions {
   /// 0: the physical cores allowed, less `reserve_cores`. At most 4,096 on all nodes together.
   std::uint32_t threads_per_node = 0;
   std::optional<std::uint32_t>
-      reserve_cores{};  ///< cores left to the trainer; default 1 beyond 2 cores
+      reserve_cores{};  ///< cores left to the trainer; default 1 beyond 2 cores, 0 where step()
+                        ///< waits for the updates (Schedule::blocking, serial)
 };
 
 enum class LogLevel : std::uint8_t { info, warning, error };
@@ -94,13 +97,13 @@ struct OUTBOARD_API Config {
   Schedule schedule = Schedule::exact;
   Placement placement = Placement::host;
   /// Placement::fraction: the share of the state that is on the device, in [0, 1], met within 2 %
-  /// by whole buckets; first the weights that the forward needs first. The host holds memory for
-  /// the rest only, unless `keep_host_room`. A LAMB parameter, and with Accumulate::host any
-  /// parameter, is on one side as a whole.
+  /// by whole buckets or refused; first the weights that the forward needs first. The host holds
+  /// memory for the rest only, unless `keep_host_room`. A LAMB parameter, and with Accumulate::host
+  /// any parameter, is on one side as a whole.
   double device_fraction = 0.0;
   /// Upper limit of the optimizer state on the device, sums of gradients and norms that go with it
   /// included; by default what is free, of which Placement::automatic leaves a twentieth of the
-  /// device to the trainer. Fractions beyond it are refused by commit().
+  /// device to the trainer. What is asked for beyond it is refused by commit().
   std::size_t device_budget_bytes = SIZE_MAX;
   /// The host holds memory for all of the state and its staging, for what is on the device too, so
   /// that Engine::set_placement() may move it. Placement::host and automatic have that anyway.
@@ -111,7 +114,8 @@ struct OUTBOARD_API Config {
   /// than the buckets: the rest is pageable and reached through a pinned bounce ring.
   std::optional<std::uint32_t> pinned_slots{};
   bool check_waits =
-      false;  ///< fill stale device weights with NaN at step(), to expose missing waits
+      false;  ///< fill stale device weights with NaN, to expose missing waits: at step(), with
+              ///< Schedule::open as soon as they are sure to be refreshed
   HostOptions host{};
   LogSink log{};  ///< none: silent
 

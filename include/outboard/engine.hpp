@@ -76,8 +76,9 @@ class OUTBOARD_API Engine {
   /// Allocates, binds and pins all memory, reads or writes the initial weights. Blocks. The weights
   /// must be complete on the device: commit() is ordered behind no stream of the caller.
   /// @throws Error{out_of_memory} saying how much is missing, Error{invalid_argument} for a NaN or
-  /// Inf among the weights, Error{protocol_error} the second time, Error{device_failure}. Nothing
-  /// is left allocated then, and commit() may be called again.
+  /// Inf among the weights, Error{invalid_config} for a Config::device_fraction that whole buckets
+  /// cannot meet, Error{protocol_error} the second time, Error{device_failure}. Nothing is left
+  /// allocated then, and commit() may be called again.
   void commit();
 
   // --- each step -----------------------------------------------------------------------------
@@ -148,10 +149,12 @@ class OUTBOARD_API Engine {
   void weights_changed(ParameterId parameter, NativeStream stream);
   /// Moves state between host and device; no bit of it changes. Blocks: all that is resident goes
   /// to the host, then what is to be resident to the device, so the device never holds more than
-  /// the larger of both. Needs memory on the host for all of the state: Placement::host, or
-  /// Config::keep_host_room. Placement::automatic moves all to the host and chooses from there.
+  /// the larger of both. Needs memory on the host for all of the state: an engine made with
+  /// Placement::host or automatic, or with Config::keep_host_room. A change to Placement::automatic
+  /// moves all to the host and chooses from there.
   /// @throws Error{protocol_error} while a gradient is pending; Error{invalid_config} for settings
-  /// as commit() does, or without that memory; Error{out_of_memory} if the device has not enough.
+  /// as the constructor and commit() do, or without that memory; Error{out_of_memory} if the device
+  /// has not enough, or Config::device_budget_bytes does not allow it.
   /// Nothing has moved then, unless the device's free memory is in too small pieces: all of the
   /// state is on the host in that case, and the text says so.
   void set_placement(const PlacementChange& change);

@@ -163,7 +163,7 @@ class OUTBOARD_API Gpu {
 
   /// Forgets what was recorded and keeps, from now on, what the device runs, what engines on it run
   /// on the host and the calls that wait: at most `spans` of them, in memory taken now. 0: stops.
-  /// Off at first, and then costs nothing. Spans of one row do not overlap, except in Mode::threads
+  /// Off at first, which costs nothing. Spans of one row do not overlap, except in Mode::threads
   /// kernels without a duration, and waits of several threads.
   void start_recording(std::size_t spans);
   /// What has ended since start_recording(), by the clock of now(). Recording goes on.
