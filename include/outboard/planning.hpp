@@ -91,8 +91,9 @@ struct OUTBOARD_API PlannedStep {
 /// Simulates a step under `config.schedule` with buckets of `config.bucket_bytes`. Where the state
 /// is to be says `placement`, not `config`. `timeline`, if not null, gets what runs in the step,
 /// from the end of one forward to the end of the next.
-/// @throws Error{invalid_config} for settings, Error{invalid_argument} for a model or rates that
-/// make no sense, Error{out_of_memory} for a fraction beyond the budget.
+/// @throws Error{invalid_config} for settings (as an engine's: Schedule::open wants a fixed loss
+/// scale here too), Error{invalid_argument} for a model or rates that make no sense,
+/// Error{out_of_memory} for a fraction beyond the budget.
 [[nodiscard]] OUTBOARD_API PlannedStep plan_step(const PlannedModel& model,
                                                  const PlanningMachine& machine,
                                                  const Config& config,
