@@ -10,10 +10,13 @@
 namespace outboard {
 namespace {
 
-void require(bool holds, const char* field, double value, const char* allowed) {
+void require(bool holds, const char* field, const std::string& value, const char* allowed) {
   if (holds) return;
   throw Error(ErrorCode::invalid_config,
-              std::string(field) + " is " + core::show_number(value) + "; allowed: " + allowed);
+              std::string(field) + " is " + value + "; allowed: " + allowed);
+}
+void require(bool holds, const char* field, double value, const char* allowed) {
+  if (!holds) require(false, field, core::show_number(value), allowed);
 }
 
 /// From 2^-100 to 2^100: its inverse is a float far from both ends.
@@ -31,11 +34,10 @@ void require_open_gate(const Config& config) {
       "0 with Schedule::open, whose updates start before the global norm is known; to clip take "
       "Schedule::exact");
   require(
-      !config.loss_scaling.dynamic, "LossScaling::dynamic", 1.0,
+      !config.loss_scaling.dynamic, "LossScaling::dynamic", "true",
       "false with Schedule::open, whose updates start before an overflow elsewhere is known; to "
       "scale dynamically take Schedule::exact");
-  require(config.placement != Placement::automatic, "Config::placement",
-          static_cast<double>(config.placement),
+  require(config.placement != Placement::automatic, "Config::placement", "automatic",
           "host, device_resident or fraction with Schedule::open, whose step has begun before "
           "step() could move state");
 }
@@ -76,7 +78,7 @@ void Config::validate() const {
           "Config::placement", static_cast<double>(placement),
           "Placement::host, device_resident, fraction or automatic");
   require(placement != Placement::automatic || accumulate == Accumulate::trainer,
-          "Config::accumulate", static_cast<double>(accumulate),
+          "Config::accumulate", "host",
           "Accumulate::trainer with Placement::automatic, which cannot foretell the copies of "
           "several micro-batches; choose a fraction");
   require(device_fraction >= 0.0 && device_fraction <= 1.0, "Config::device_fraction",
