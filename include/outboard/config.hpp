@@ -60,8 +60,9 @@ enum class Placement : std::uint8_t {
   fraction,         ///< `device_fraction` of it on the device, the rest on the host
   /// What makes the step shortest within `device_budget_bytes`: all on the host at first; chosen
   /// after two applied steps from measured speeds and times, and again when steps take 10 % more or
-  /// less than predicted for a while. The step() that moves state blocks until it has moved. Not
-  /// with Schedule::open, nor with Accumulate::host.
+  /// less than predicted for a while. The step() that moves state blocks until it has moved. A
+  /// forward is timed by its wait() calls: without them nothing moves. Not with Schedule::open, nor
+  /// with Accumulate::host.
   automatic,
 };
 

@@ -85,8 +85,10 @@ class OUTBOARD_API Engine {
 
   /// Replaces a group's hyper-parameters from the next step() on; its rule stays what it is. Does
   /// not wait. The first change of more than `lr` after commit() is logged, once for each group.
+  /// Schedule::open: not after the first gradient of a step, which fixes them.
   /// @throws Error{invalid_config} naming the hyper-parameter or the two rules,
-  /// Error{invalid_argument} for an id.
+  /// Error{invalid_argument} for an id, Error{protocol_error} where Schedule::open has begun a
+  /// step.
   void set_group(GroupId group, const AdamW& settings) { set_rule(group, settings); }
   template <class AnyRule>
   requires std::constructible_from<Rule, const AnyRule&>

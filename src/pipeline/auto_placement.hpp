@@ -24,6 +24,12 @@ class AutoPlacement {
   void step_ends();
   void applied();
   void skipped() noexcept { applied_in_a_row_ = 0; }
+  /// The gradients of this step were dropped, or homes have changed: what was timed is no step.
+  void restarted() noexcept {
+    applied_in_a_row_ = 0;
+    sampled_ = false;
+    timer_.restart();
+  }
   /// Whether choose() may have news, after applied(): two steps have been seen since commit() or
   /// the last move, and none was planned yet or predictions have been wrong for a while.
   [[nodiscard]] bool due() const noexcept;

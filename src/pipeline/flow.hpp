@@ -130,7 +130,8 @@ struct Flow {
   std::uint32_t resident_count = 0;                                ///< buckets
 
   NativeStream down, up;  ///< gradients to the host, weights to the device
-  NativeStream norm;      ///< norm kernels and resident updates: never waits for the host
+  NativeStream norm;  ///< norm kernels, and unless the gate is open resident updates: never waits
+                      ///< for the host
   // Open gate only:
   NativeStream past_readers;      ///< behind all reads queued before a gradient was given
   NativeStream resident_updates;  ///< in place of `norm`, which must not wait for readers

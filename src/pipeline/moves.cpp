@@ -35,7 +35,10 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
   const std::vector<bool> resident =
       plan::resident_buckets(flow_.layout, plan::wish_of(next, flow_.streams.elem_bytes()));
   if (resident != flow_.homes()) move_to(lock, resident, next.device_budget_bytes);
-  config_ = std::move(next);
+  // Not all of it: `log` may be what calls.
+  config_.placement = next.placement;
+  config_.device_fraction = next.device_fraction;
+  config_.device_budget_bytes = next.device_budget_bytes;
   auto_.reset();
   if (config_.placement != Placement::automatic) return;
   wait_for_idle(lock);
@@ -44,6 +47,9 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
 
 void Pipeline::wait_for_idle(std::unique_lock<std::mutex>& lock) {
   synchronize_uploads(lock);
+  // A gradient that was dropped may still be on its way into a resident sum.
+  flow_.backend.record(uploads_passed_, flow_.norm);
+  flow_.synchronize(lock, uploads_passed_, "a move of state: norms and sums on the device");
   flow_.wait_until(
       lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
       "a move of state: gradients on their way");
@@ -54,15 +60,20 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<boo
   wait_for_idle(lock);
   resident_->require_room_for(resident, budget_bytes);
   whole_state_->move_to_host(lock);
+  const std::vector<bool> nobody(resident.size(), false);
   resident_->release();
   flow_.set_homes(resident);
   try {
     resident_->allocate(budget_bytes);
   } catch (const Error& failure) {
-    flow_.set_homes(std::vector<bool>(resident.size(), false));
+    flow_.set_homes(nobody);
+    if (failure.code() != ErrorCode::out_of_memory) throw;
     throw Error(failure.code(), std::string("all of the state is on the host now, "
                                             "where it is updated as before: ") +
                                     failure.what());
+  } catch (...) {
+    flow_.set_homes(nobody);
+    throw;
   }
   whole_state_->move_to_device(lock);
   if (flow_.resident_count > 0) gate_->fetch_overflow_counts();
@@ -110,7 +121,8 @@ void Pipeline::place_automatically(std::unique_lock<std::mutex>& lock) {
   } catch (const Error& failure) {
     if (failure.code() != ErrorCode::out_of_memory) throw;
     warn(std::string("placement: automatic: ") + failure.what());
-    return auto_->stayed(*choice);
+    auto_->stayed(*choice);
+    return auto_->restarted();  // all of it may be on the host now
   }
   auto_->moved(*choice);
   flow_.stats.moves += 1;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The short way for device-resident buckets: state in device memory, updated there by the rule's
 /// device kernels, gradient and weight used where they are. Updates run on the norm stream, which
-/// waits for nothing that the host does: they begin when the gate opens.
+/// waits for nothing that the host does: they begin when the gate opens. Under Schedule::open they
+/// have a stream of their own, since norms must not wait for readers.
 #pragma once
 
 #include <array>

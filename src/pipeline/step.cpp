@@ -22,6 +22,7 @@ void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream
       flow_.wait_until(
           lock, [&] { return parameter.unqueued_copies == 0; },
           "gradient_ready(): the micro-batch before, which waits for the ring");
+      require_gradient_allowed(parameter, gradient);  // another thread may have given one meanwhile
     }
     gradient_out_->take(id.value, gradient, stream);
     if (auto_) auto_->timer().gradient_given(id.value, stream);
@@ -339,6 +340,7 @@ void Pipeline::discard() {
     // Gradients of the step before may still wait for the ring, where they look like these.
     if (ring_) wait_for_last_step(lock);
     gradient_out_->drop();
+    if (auto_) auto_->restarted();
   });
 }
 

@@ -75,7 +75,8 @@ void StepTimer::step_ends() {
   const Marks& before = marks_[1 - now_];
   step_us_.reset();
   // `ended.end` is still that of the step before `before`.
-  if (ended.ended && before.ended && flow_.backend.reached(before.end)) {
+  if (ended.ended && before.ended && flow_.backend.reached(ended.end) &&
+      flow_.backend.reached(before.end)) {
     step_us_ = flow_.backend.elapsed_us(ended.end, before.end);
   }
   try {

@@ -25,6 +25,8 @@ class StepTimer {
   void wait_begins(std::uint32_t parameter, NativeStream stream);
   void wait_ends(std::uint32_t parameter, NativeStream stream);
   void gradient_given(std::uint32_t parameter, NativeStream stream);
+  /// Forgets the step that runs.
+  void restart() noexcept { begun_ = false; }
   /// step() has been called, with a gradient given: its step ends here.
   void step_ends();
 

@@ -150,6 +150,9 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
   Parameter& parameter = flow_.parameters[index];
   flow_.backend.record(parameter.ready, stream);
   flow_.backend.wait_event(flow_.up, parameter.ready);
+  // The norm of a gradient that was dropped goes where the weight's is about to.
+  flow_.backend.record(passed_, flow_.norm);
+  flow_.backend.wait_event(flow_.up, passed_);
   require_finite_weights(lock, "weights_changed()", {&index, 1});
   for_each_segment(parameter.segments, true, [&](const plan::Segment& segment) {
     flow_.backend.to_float(flow_.up, resident_.address(segment).param,

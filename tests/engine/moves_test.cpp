@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/splits.hpp"
@@ -192,6 +195,46 @@ TEST(Moves, AreRefusedWithAGradientPending) {
                [&] { trainer.engine().set_placement({.placement = Placement::device_resident}); });
   trainer.engine().discard();
   EXPECT_NO_THROW(trainer.engine().set_placement({.placement = Placement::device_resident}));
+}
+
+/// What was queued before discard() is still to be added to a sum whose memory a move gives back.
+TEST(Moves, WaitForTheSumsOfDroppedGradients) {
+  TinyOptions options = small_model();
+  options.config.accumulate = Accumulate::host;
+  options.config.placement = Placement::fraction;
+  options.config.device_fraction = 0.5;
+  options.config.keep_host_room = true;
+  round_fraction(options);
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.step();
+  const std::uint64_t before = trainer.engine().state_digest();
+  trainer.forward();
+  trainer.gpu().launch(trainer.reader(), std::chrono::milliseconds(50), [](sim::KernelView&) {});
+  trainer.backward();
+  trainer.engine().discard();
+  trainer.engine().set_placement(to_share(options, 1.0));
+  trainer.gpu().synchronize();
+  EXPECT_EQ(trainer.engine().state_digest(), before);
+}
+
+/// A sink may call the engine; what it is made of must outlive the call.
+TEST(Moves, MayBeAskedForByTheLog) {
+  TinyOptions options = small_model();
+  TinyTrainer* running = nullptr;
+  const auto owned = std::make_shared<int>(0);
+  options.config.log = [&running, owned](LogLevel, std::string_view line) {
+    if (line.find("skipped") == std::string_view::npos) return;
+    running->engine().set_placement({.placement = Placement::device_resident});
+    *owned += 1;
+  };
+  TinyTrainer trainer(options);
+  running = &trainer;
+  trainer.start();
+  const Trajectory reference = reference_of(small_model());
+  EXPECT_EQ(first_difference(reference, run_trajectory(trainer, {.steps = 1 + kShares.size()})),
+            "");
+  EXPECT_EQ(*owned, 1);
 }
 
 TEST(Moves, NeedRoomOnTheHost) {
