@@ -75,12 +75,15 @@ TEST(Recording, RowsDoOneThingAtATimeInBothModes) {
   for (const sim::Options& options : {rated(virtual_options(7)), rated(thread_options())}) {
     Recorded rig(options);
     rig.gpu.start_recording(1000);
+    std::vector<std::byte> other(10000);
     for (int i = 0; i < 20; ++i) {
       for (const NativeStream stream : {rig.a, rig.b}) {
+        std::byte* const device = rig.memory + (stream == rig.a ? 0 : 50000);
+        const std::span<std::byte> host = stream == rig.a ? rig.host : other;
         rig.gpu.launch(stream, 3000ns, [](sim::KernelView&) {});
-        rig.gpu.copy_to_device(rig.memory, rig.host, stream);
-        rig.device.fill_zero(stream, rig.memory, 100);
-        rig.gpu.copy_to_host(rig.host, rig.memory, stream);
+        rig.gpu.copy_to_device(device, host, stream);
+        rig.device.fill_zero(stream, device, 100);
+        rig.gpu.copy_to_host(host, device, stream);
       }
       rig.gpu.synchronize(rig.a);
     }
