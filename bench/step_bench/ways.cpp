@@ -10,7 +10,8 @@ namespace outboard::step_bench {
 namespace {
 
 /// Scalars of one parameter that cross the link, with resident state.
-constexpr double kGateBytes = 32.0;
+constexpr auto kGateBytes =
+    static_cast<double>(plan::kGateBytesPerParameter + plan::kOverflowCountBytes);
 
 double serial_ns(const Workload& workload, double /*fraction*/) {
   return bound_of(cost_of(workload)).serial_ns();

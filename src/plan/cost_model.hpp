@@ -46,8 +46,10 @@ struct DeviceMemory {
 
 /// Buckets whose state is on the device at one time, of those that are streamed through it.
 inline constexpr std::uint32_t kStreamBuffers = 2;
-/// What the gate copies to the host for one parameter.
+/// What the gate copies to the host for one parameter; where the device has state, a count of
+/// overflowed weights more.
 inline constexpr std::uint64_t kGateBytesPerParameter = 24;
+inline constexpr std::uint64_t kOverflowCountBytes = 8;
 
 /// What `amount` takes at `per_s`, in microseconds; 0 if the rate is 0.
 [[nodiscard]] constexpr double duration_us(double amount, double per_s) noexcept {

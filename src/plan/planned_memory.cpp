@@ -119,7 +119,7 @@ class Ledger {
   }
   /// The gate's, a count of overflowed weights for each parameter, and the digest's sum.
   void add_scalars() {
-    const std::uint64_t each = plan::kGateBytesPerParameter + sizeof(std::uint64_t);
+    const std::uint64_t each = plan::kGateBytesPerParameter + plan::kOverflowCountBytes;
     const std::uint64_t bytes = parameters_.size() * each + sizeof(std::uint64_t);
     host("gate scalars", MemoryPlace::host_pinned, 0, bytes);
     device("gate scalars", bytes);

@@ -86,6 +86,8 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
     if (places[b].home == Home::host) hosted_.push_back(b);
     if (places[b].home == Home::device_streamed) streamed_.push_back(b);
   }
+  const bool device_has_state = hosted_.size() < places.size();
+  scalars_bytes_ = kGateBytesPerParameter + (device_has_state ? kOverflowCountBytes : 0);
   next_state_ = streamed_.size();  // begin_step() moves it to the first
   free_buffers_ = kStreamBuffers;
   result_.events = 0;
@@ -330,7 +332,7 @@ void Simulation::ask_for_scalars(std::uint32_t piece) {
     const BucketRun& run = runs_[model_.gradients[work.first_gradient + i].bucket];
     if (run.ungiven > 0 || run.last_piece != piece) continue;
     down_queue_.push_first(
-        copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * kGateBytesPerParameter));
+        copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * scalars_bytes_));
     unasked_ = 0;
     return;
   }
@@ -394,7 +396,7 @@ void Simulation::try_gate() {
   if (gate_ == Gate::closed) {
     gate_ = Gate::queued;
     // From a stream of its own: it waits for the copy that runs, not for those queued.
-    down_queue_.push_first(copy_op(OpKind::gate, 0, 1, model_.gate_bytes));
+    down_queue_.push_first(copy_op(OpKind::gate, 0, 1, model_.parameters * scalars_bytes_));
   }
   if (gate_ == Gate::known && (schedule_ != StepSchedule::serial || gradients_left_ == 0)) {
     open_gate();

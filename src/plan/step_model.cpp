@@ -162,7 +162,7 @@ void coarsen_backward(const StepModel& model, std::span<const std::uint32_t> gro
 
 StepModel make_step_model(const ModelLayout& layout, const StepTimes& times) {
   StepModel model;
-  model.gate_bytes = layout.parameters.size() * kGateBytesPerParameter;
+  model.parameters = layout.parameters.size();
   add_buckets(layout, model);
   add_backward(layout, times, model);
   add_forward(layout, times, model);
@@ -173,7 +173,7 @@ StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_o
   StepModel out;
   out.forward_us = model.forward_us;
   out.backward_us = model.backward_us;
-  out.gate_bytes = model.gate_bytes;
+  out.parameters = model.parameters;
   out.state_bytes_per_elem = model.state_bytes_per_elem;
   for (std::size_t b = 0; b < model.buckets.size(); ++b) {
     if (group_of[b] >= out.buckets.size()) out.buckets.resize(group_of[b] + 1);

@@ -47,7 +47,7 @@ struct StepModel {
   std::vector<Forward> forward;
   double forward_us = 0.0;
   double backward_us = 0.0;
-  std::uint64_t gate_bytes = 0;  ///< what the gate copies to the host
+  std::uint64_t parameters = 0;  ///< whose scalars the gate copies to the host
   std::uint64_t state_bytes_per_elem = kStateBytesPerElem;
 };
 

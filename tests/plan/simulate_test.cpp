@@ -183,19 +183,23 @@ TEST(Simulate, ByHand) {
   step.rates.link_up_bytes_per_s = 8192e6 / 5.0;    // a weight in 5 us, a state in 30 us
   step.rates.node_elems_per_s = {4096e6 / 100.0};   // an update in 100 us
   step.rates.device_elems_per_s = 4096e6 / 2.0;     // an update in 2 us
-  const double gate = 72.0 / 8192.0 * 5.0;
+  const double gate = 96.0 / 8192.0 * 5.0;
   step.places = {{Home::host, 0}, {Home::device_resident, 0}, {Home::device_streamed, 0}};
   const Prediction mixed = run(step, StepSchedule::exact);
   // Backward 60, the gate's scalars (behind the gradient that the end of backward sends, 5), the
   // update of bucket 0 100, its weight 5, forward 30. The device updates its two meanwhile.
   EXPECT_NEAR(mixed.step_us, 60 + 5 + gate + 100 + 5 + 30, 1e-6);
   EXPECT_NEAR(mixed.exposed.device_us, 4, 1e-6);
-  EXPECT_EQ(mixed.bytes_down, 8192u + 72u + 4096u * 12);
+  EXPECT_EQ(mixed.bytes_down, 8192u + 96u + 4096u * 12);
   EXPECT_EQ(mixed.bytes_up, 8192u + 4096u * 12);
   step.places[0] = {Home::device_resident, 0};
   const Prediction device = run(step, StepSchedule::exact);
   // State of bucket 2 is sent ahead, during backward.
   EXPECT_NEAR(device.step_us, 60 + gate + 3 * 2 + 30, 1e-6);
+  step.places.assign(3, {Home::host, 0});
+  for (const StepSchedule schedule : {StepSchedule::exact, StepSchedule::open}) {
+    EXPECT_EQ(run(step, schedule).bytes_down, 3 * 8192u + 72u) << "no counts of the device's";
+  }
 }
 
 TEST(Simulate, RefusesPlacesThatDoNotFit) {

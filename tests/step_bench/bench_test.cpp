@@ -89,9 +89,7 @@ TEST(StepBench, PlannerPredictsTimeAndWhatItIsLostTo) {
   for (const Case& c : kCases) {
     for (const WayResult& result : measured(c).results) {
       SCOPED_TRACE(std::string(c.name) + ", " + result.way->name);
-      // The planner counts 24 bytes of scalars for a parameter; resident state has 8 more.
-      const bool host = share(result) == 0.0;
-      EXPECT_LE(std::abs(result.prediction_error()), host ? 0.01 : 0.02);
+      EXPECT_LE(std::abs(result.prediction_error()), 0.01);
       const double slack = 0.02 * result.mean.step;
       const Exposed& e = result.mean.exposed;
       const PlannedStep& p = result.predicted;
@@ -102,7 +100,7 @@ TEST(StepBench, PlannerPredictsTimeAndWhatItIsLostTo) {
       EXPECT_NEAR(e.device, p.exposed_device_us, slack);
       EXPECT_NEAR(result.mean.update, p.update_us, slack);
       EXPECT_EQ(result.mean.bytes_up, p.bytes_up);
-      EXPECT_EQ(result.mean.bytes_down, p.bytes_down + (host ? 0 : 16 * 8U));
+      EXPECT_EQ(result.mean.bytes_down, p.bytes_down);
     }
   }
 }
