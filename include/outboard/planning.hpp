@@ -81,6 +81,9 @@ struct OUTBOARD_API PlannedStep {
   std::uint64_t resident_buckets = 0;
   std::uint64_t device_state_bytes = 0;
   double device_fraction = 0.0;  ///< of the state, as it came out
+  /// One entry for each parameter: whether the device has any of its state. With
+  /// Accumulate::trainer its gradient is then read in step(), where it is.
+  std::vector<bool> resident_parameters{};
 
   [[nodiscard]] double exposed_us() const {
     return exposed_gradients_us + exposed_gate_us + exposed_update_us + exposed_weights_us +

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bytes of a model and its trainer, by purpose.
 #include <algorithm>
+#include <functional>
 
 #include "cli/plan_request.hpp"
 
@@ -16,14 +17,51 @@ std::vector<PlannedParameter> parameters_of(const std::vector<Tensor>& tensors, 
   return parameters;
 }
 
-/// Everything outside the layers, and two layers of a ring.
-std::uint64_t gradient_elems(const std::vector<Tensor>& tensors, const PlanRequest& request) {
-  std::uint64_t elems = 0;
-  for (const Tensor& tensor : tensors) {
-    const bool in_ring = tensor.layer != Tensor::kNoLayer && tensor.layer >= 2;
-    if (!request.gradient_ring || !in_ring) elems += tensor.elems;
+/// For each parameter, whether the device has any of its state. Neither speeds nor times matter.
+std::vector<bool> resident_parameters(const std::vector<PlannedParameter>& parameters,
+                                      const PlanRequest& request) {
+  if (request.device_fraction == 0.0) return std::vector<bool>(parameters.size(), false);
+  PlannedModel model{parameters, {}, {}};
+  for (std::uint32_t i = 0; i < parameters.size(); ++i) model.backward.push_back({0.0, i});
+  return plan_step(model, {.node_elems_per_s = {0.0}}, config_of(request), asked_placement(request))
+      .resident_parameters;
+}
+
+/// Elements of gradients that have a buffer at one time.
+struct Gradients {
+  std::uint64_t ring = 0;      ///< everything outside the layers, and the two largest layers
+  std::uint64_t resident = 0;  ///< all of what is read where it is
+};
+
+Gradients gradients_in_ring(const std::vector<Tensor>& tensors, const std::vector<bool>& resident,
+                            std::uint64_t layers) {
+  Gradients gradients;
+  std::vector<std::uint64_t> layer_elems(layers + 2, 0);
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    std::uint64_t& elems = resident[i]                        ? gradients.resident
+                           : tensor.layer == Tensor::kNoLayer ? gradients.ring
+                                                              : layer_elems[tensor.layer];
+    elems += tensor.elems;
   }
-  return elems;
+  std::ranges::partial_sort(layer_elems, layer_elems.begin() + 2, std::greater<>());
+  gradients.ring += layer_elems[0] + layer_elems[1];
+  return gradients;
+}
+
+void add_gradients(const ModelShape& shape, const std::vector<Tensor>& tensors,
+                   const std::vector<PlannedParameter>& parameters, const PlanRequest& request,
+                   std::vector<Bytes>& device) {
+  const std::uint64_t element = dtype_bytes(request.dtype);
+  if (!request.gradient_ring) {
+    device.push_back({"gradients, all", count_parameters(shape) * element});
+    return;
+  }
+  const Gradients gradients =
+      gradients_in_ring(tensors, resident_parameters(parameters, request), shape.layers);
+  device.push_back({"gradients, ring of two layers", gradients.ring * element});
+  if (gradients.resident == 0) return;
+  device.push_back({"gradients of resident state", gradients.resident * element});
 }
 
 /// Widths of what one layer keeps for its backward beside its input, for one token: outputs of both
@@ -76,6 +114,11 @@ Config config_of(const PlanRequest& request) {
   return config;
 }
 
+PlannedPlacement asked_placement(const PlanRequest& request) {
+  if (request.device_fraction == 0.0) return {};
+  return {.kind = PlannedPlacement::Kind::fraction, .device_fraction = request.device_fraction};
+}
+
 std::uint64_t sum_of(const std::vector<Bytes>& entries) {
   std::uint64_t sum = 0;
   for (const Bytes& entry : entries) sum += entry.bytes;
@@ -85,20 +128,18 @@ std::uint64_t sum_of(const std::vector<Bytes>& entries) {
 MemoryPlan plan_bytes(const ModelShape& shape, const PlanRequest& request) {
   const std::vector<Tensor> tensors = tensors_of(shape, request.context);
   const std::uint64_t element = dtype_bytes(request.dtype);
-  std::uint64_t parameters = 0;
-  for (const Tensor& tensor : tensors) parameters += tensor.elems;
+  const std::vector<PlannedParameter> parameters = parameters_of(tensors, request.dtype);
+  const std::uint64_t elems = count_parameters(shape);
   const std::uint64_t activations =
       request.activation_bytes.value_or(activation_estimate(shape, request));
   MemoryPlan plan;
-  plan.device = {
-      {"weights", parameters * element},
-      {request.gradient_ring ? "gradients, ring of two layers" : "gradients, all",
-       gradient_elems(tensors, request) * element},
-      {request.activation_bytes ? "activations, as given" : "activations, estimated", activations}};
-  add_ledger(plan_memory(parameters_of(tensors, request.dtype), request.nodes, config_of(request)),
-             plan);
-  plan.without_offload = parameters * (2 * element + kStateBytes) + activations;
-  plan.checkpoint = parameters * kStateBytes;
+  plan.device.push_back({"weights", elems * element});
+  add_gradients(shape, tensors, parameters, request, plan.device);
+  plan.device.push_back(
+      {request.activation_bytes ? "activations, as given" : "activations, estimated", activations});
+  add_ledger(plan_memory(parameters, request.nodes, config_of(request)), plan);
+  plan.without_offload = elems * (2 * element + kStateBytes) + activations;
+  plan.checkpoint = elems * kStateBytes;
   return plan;
 }
 

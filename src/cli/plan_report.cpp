@@ -52,11 +52,6 @@ double without_offload_us(const PlanRequest& request, std::uint64_t tokens) {
   return step_at(request, tokens, kAllOnDevice).step_us;
 }
 
-PlannedPlacement asked_placement(const PlanRequest& request) {
-  if (request.device_fraction == 0.0) return {};
-  return {.kind = PlannedPlacement::Kind::fraction, .device_fraction = request.device_fraction};
-}
-
 SpeedRow speed_at(const PlanRequest& request, std::uint64_t tokens) {
   return {tokens, step_at(request, tokens, asked_placement(request)).step_us,
           without_offload_us(request, tokens)};
@@ -105,6 +100,14 @@ void find_largest(PlanReport& report) {
   report.largest_without_offload = most_parameters(most, [&](std::uint64_t parameters) {
     return plan_bytes(stand_in(parameters), request).without_offload <= request.device_bytes;
   });
+}
+
+/// Of the device, where any bucket may become resident: its gradient then has a buffer.
+std::uint64_t bytes_for_any_state(PlanRequest request) {
+  request.device_fraction = 0.0;
+  request.gradient_ring = false;
+  const std::uint64_t beside = sum_of(plan_bytes(request.shape, request).device);
+  return beside < request.device_bytes ? request.device_bytes - beside : 0;
 }
 
 /// Pieces of one model's work.
@@ -244,11 +247,9 @@ PlanReport make_plan_report(const PlanRequest& request) {
   report.request = request;
   report.parameters = count_parameters(request.shape);
   report.memory = plan_bytes(request.shape, request);
-  const std::uint64_t used = sum_of(report.memory.device);
   report.host = step_at(request, request.tokens, {});
   report.asked = step_at(request, request.tokens, asked_placement(request));
-  const std::uint64_t beside = used - report.asked.device_state_bytes;
-  report.free_bytes = beside < request.device_bytes ? request.device_bytes - beside : 0;
+  report.free_bytes = bytes_for_any_state(request);
   report.best = step_at(request, request.tokens, best_within(report.free_bytes));
   report.without_offload_us = without_offload_us(request, request.tokens);
   for (const std::uint64_t tokens : kTokenRows) report.speed.push_back(speed_at(request, tokens));

@@ -79,7 +79,7 @@ struct PlanReport {
   PlannedStep host;                 ///< all state on the host
   PlannedStep asked;                ///< with the asked share of it on the device
   PlannedStep best;                 ///< some of it on the device, in what is free there
-  std::uint64_t free_bytes = 0;     ///< of the device, beside all in `memory` but the state
+  std::uint64_t free_bytes = 0;     ///< of the device, were there all gradients and no state
   double without_offload_us = 0.0;  ///< were there room for everything
   std::vector<SpeedRow> speed;
   std::optional<std::uint64_t> tokens_to_hide;  ///< for 95 % of the speed without offload
@@ -93,6 +93,8 @@ inline constexpr std::uint64_t kStateBytes = 12;
 
 /// The engine's settings that a plan is for.
 [[nodiscard]] Config config_of(const PlanRequest& request);
+/// Where the state is as asked.
+[[nodiscard]] PlannedPlacement asked_placement(const PlanRequest& request);
 /// "exact", "blocking", ... @throws UsageError listing what there is.
 [[nodiscard]] Schedule schedule_named(const std::string& name);
 [[nodiscard]] const char* name_of(Schedule schedule);

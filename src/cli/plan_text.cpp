@@ -102,8 +102,9 @@ std::string step(const PlanReport& report) {
 
 std::string placement(const PlanReport& report) {
   const PlannedStep& best = report.best;
-  std::string text = print("placement, with %.3f GiB of the device for state\n",
-                           static_cast<double>(report.free_bytes) / kGiB);
+  std::string text =
+      print("placement, with %.3f GiB of the device for state beside all gradients\n",
+            static_cast<double>(report.free_bytes) / kGiB);
   text += print("  %-34s %12.2f ms\n", "all state on the host", report.host.step_us / 1e3);
   if (report.request.device_fraction > 0.0) {
     text += print("  %-34s %12.2f ms   %.1f %% of the state on the device\n", "as asked",

@@ -75,6 +75,11 @@ void take_places(const plan::Plan& found, const plan::ModelLayout& layout, Plann
   }
   out.buckets = found.buckets.size();
   out.device_state_bytes = found.device_bytes;
+  out.resident_parameters.assign(layout.parameters.size(), false);
+  for (const plan::Segment& segment : layout.segments) {
+    if (found.buckets[segment.bucket].home != plan::Home::device_resident) continue;
+    out.resident_parameters[segment.parameter] = true;
+  }
   if (elems == 0) return;
   out.device_fraction = static_cast<double>(found.resident_elems) / static_cast<double>(elems);
 }

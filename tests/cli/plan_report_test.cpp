@@ -2,6 +2,7 @@
 // What `outboard plan` answers: sums that agree, speeds that make sense, text that fits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -89,6 +90,7 @@ TEST(PlanReport, AnswersHangTogether) {
 
 TEST(PlanReport, ShowsHowAShareSplitsTheState) {
   PlanRequest request = request_for("llama-2-7b");
+  request.gradient_ring = false;
   const PlanReport all_host = make_plan_report(request);
   EXPECT_EQ(all_host.asked.step_us, all_host.host.step_us);
   for (const double fraction : {0.25, 0.5, 1.0}) {
@@ -109,6 +111,44 @@ TEST(PlanReport, ShowsHowAShareSplitsTheState) {
     EXPECT_NE(text.find("as asked"), std::string::npos);
     EXPECT_NE(text.find("% on the device"), std::string::npos);
   }
+}
+
+std::uint64_t bytes_named(const std::vector<Bytes>& entries, const std::string& purpose) {
+  const auto found = std::ranges::find(entries, purpose, &Bytes::purpose);
+  return found == entries.end() ? 0 : found->bytes;
+}
+
+TEST(PlanReport, CountsTheGradientsOfResidentStateWhole) {
+  PlanRequest request = request_for("llama-2-7b");
+  const std::uint64_t all = 2 * count_parameters(request.shape);
+  const std::uint64_t ring = plan_bytes(request.shape, request).device.at(1).bytes;
+  for (const double fraction : {0.0, 0.25, 0.5, 1.0}) {
+    request.device_fraction = fraction;
+    const MemoryPlan plan = plan_bytes(request.shape, request);
+    const std::uint64_t whole = bytes_named(plan.device, "gradients of resident state");
+    const std::uint64_t rest = bytes_named(plan.device, "gradients, ring of two layers");
+    // A parameter is read where it is if any of it is resident.
+    EXPECT_NEAR(static_cast<double>(whole) / static_cast<double>(all), fraction, 0.03);
+    EXPECT_LE(rest, ring);
+    EXPECT_LE(whole + rest, all);
+    EXPECT_EQ(rest == 0, fraction == 1.0);
+  }
+  request.gradient_ring = false;
+  const MemoryPlan plan = plan_bytes(request.shape, request);
+  EXPECT_EQ(bytes_named(plan.device, "gradients, all"), all);
+  EXPECT_EQ(bytes_named(plan.device, "gradients of resident state"), 0U);
+}
+
+TEST(PlanReport, LeavesRoomForAllGradientsWhereAnyStateMayBeResident) {
+  PlanRequest request = request_for("qwen2.5-0.5b");
+  const std::uint64_t with_ring = make_plan_report(request).free_bytes;
+  request.device_fraction = 0.5;
+  EXPECT_EQ(make_plan_report(request).free_bytes, with_ring) << "whatever is asked";
+  request.gradient_ring = false;
+  request.device_fraction = 0.0;
+  const PlanReport report = make_plan_report(request);
+  EXPECT_EQ(report.free_bytes, with_ring);
+  EXPECT_EQ(report.free_bytes, request.device_bytes - sum_of(report.memory.device));
 }
 
 TEST(PlanReport, SchedulesWaitLongerTheLessTheyOverlap) {

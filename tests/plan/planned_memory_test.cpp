@@ -132,6 +132,13 @@ TEST(PlannedStep, KeepsItsOwnAccounts) {
       model, machine, {}, {.kind = PlannedPlacement::Kind::fraction, .device_fraction = 1.0});
   EXPECT_EQ(all.device_fraction, 1.0);
   EXPECT_EQ(all.bytes_up, 0U);
+  EXPECT_EQ(all.resident_parameters, std::vector<bool>(8, true));
+  EXPECT_EQ(host.resident_parameters, std::vector<bool>(8, false));
+  const PlannedStep some = plan_step(
+      model, machine, {}, {.kind = PlannedPlacement::Kind::fraction, .device_fraction = 0.437});
+  // The fifth bucket ends within the fourth one, which counts as a whole.
+  EXPECT_EQ(some.resident_parameters,
+            (std::vector<bool>{true, true, true, true, false, false, false, false}));
   const PlannedStep best =
       plan_step(model, machine, {},
                 {.kind = PlannedPlacement::Kind::automatic, .device_budget_bytes = 100'000'000});
