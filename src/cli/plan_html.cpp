@@ -15,7 +15,7 @@ std::string plan_html(const PlanReport& report) {
       "outboard plan", chart_style() + "pre{font:13px ui-monospace,monospace;overflow:auto}",
       "<h1>A step of " + escaped(name) + ", predicted</h1>\n<p>outboard " + kVersion +
           "; from the end of one forward to the end of the next</p>\n" + charts_of(timelines) +
-          "<h2>Figures</h2>\n<pre>" + plan_text(report) + "</pre>\n");
+          "<h2>Figures</h2>\n<pre>" + escaped(plan_text(report)) + "</pre>\n");
 }
 
 }  // namespace outboard::cli

@@ -116,6 +116,14 @@ TEST(Chart, OfNothingIsStillAPicture) {
   EXPECT_EQ(count_of(charts_of(timelines), "<figure>"), 1U);
 }
 
+TEST(PlanPage, ShowsANameAsText) {
+  PlanRequest request = small_request();
+  request.shape.name = "<b>&";
+  const std::string page = plan_html(make_plan_report(request));
+  EXPECT_EQ(count_of(page, "<b>"), 0U);
+  EXPECT_EQ(count_of(page, "&lt;b>&amp;"), 2U) << "as the heading, and in the text";
+}
+
 TEST(PlanPage, HoldsTheChartsAndTheText) {
   const PlanReport report = make_plan_report(small_request());
   const std::string page = plan_html(report);
