@@ -3,26 +3,22 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "../examples/process.hpp"
+#include "program.hpp"
 
 namespace outboard::cli {
 namespace {
 
-using text::test::Finished;
-
-Finished plan(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {OUTBOARD_PROGRAM, "plan"});
-  return text::test::run(
-      {.arguments = std::move(arguments), .environment = {}, .interrupt_after = {}});
+std::vector<std::string> with_plan(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "plan");
+  return arguments;
 }
 
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
+Finished plan(std::vector<std::string> arguments) {
+  return outboard(with_plan(std::move(arguments)));
 }
 
 TEST(PlanProgram, PrintsATableAndWritesJson) {
@@ -66,11 +62,7 @@ TEST(PlanProgram, ReadsAConfigurationFile) {
 }
 
 TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string says;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<Refusal> cases = {
       {{}, "one of --params, --model and --config"},
       {{"--params", "many"}, "\"many\" is no number of parameters"},
       {{"--model", "gpt9"}, "no model is called \"gpt9\""},
@@ -89,12 +81,8 @@ TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
       {{"--params", "1b", "--dram", "60", "--trace", "/nowhere/p.trace"},
        "cannot write /nowhere/p.trace"},
   };
-  for (const Case& refused : cases) {
-    const Finished finished = plan(refused.arguments);
-    EXPECT_EQ(finished.exit_code, 2) << finished.err;
-    EXPECT_TRUE(has(finished.err, refused.says)) << finished.err;
-    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
-    EXPECT_EQ(finished.out, "");
+  for (const Refusal& refused : cases) {
+    expect_refused(with_plan(refused.arguments), refused.says);
   }
 }
 

@@ -8,23 +8,11 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "../examples/process.hpp"
 #include "outboard/version.hpp"
+#include "program.hpp"
 
 namespace outboard::cli {
 namespace {
-
-using text::test::Finished;
-
-Finished outboard(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), OUTBOARD_PROGRAM);
-  return text::test::run(
-      {.arguments = std::move(arguments), .environment = {}, .interrupt_after = {}});
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 TEST(Program, SaysItsVersionAndHelp) {
   const Finished version = outboard({"--version"});
@@ -43,11 +31,7 @@ TEST(Program, SaysItsVersionAndHelp) {
 }
 
 TEST(Program, RefusesInOneLineWithStatusTwo) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string says;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<Refusal> cases = {
       {{}, "subcommand"},
       {{"bench", "update", "--params", "10"}, "is 10; give 100000 to 1000000000"},
       {{"bench", "update", "--params", "many"}, "\"many\" is no number"},
@@ -56,13 +40,7 @@ TEST(Program, RefusesInOneLineWithStatusTwo) {
       {{"bench", "update", "--dtype", "f32", "--weight-dtype", "f16", "--alias", "on"}, "size"},
       {{"bench", "update", "--json", "/nowhere/at/all.json"}, "cannot write /nowhere/at/all.json"},
   };
-  for (const Case& refused : cases) {
-    const Finished finished = outboard(refused.arguments);
-    EXPECT_EQ(finished.exit_code, 2) << finished.err;
-    EXPECT_TRUE(has(finished.err, refused.says)) << finished.err;
-    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
-    EXPECT_EQ(finished.out, "");
-  }
+  for (const Refusal& refused : cases) expect_refused(refused.arguments, refused.says);
 }
 
 TEST(Program, MeasuresIntoJsonAlone) {

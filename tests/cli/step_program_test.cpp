@@ -3,27 +3,14 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "../examples/process.hpp"
+#include "program.hpp"
 
 namespace outboard::cli {
 namespace {
-
-using text::test::Finished;
-
-Finished outboard(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), OUTBOARD_PROGRAM);
-  return text::test::run(
-      {.arguments = std::move(arguments), .environment = {}, .interrupt_after = {}});
-}
-
-bool has(const std::string& text, const std::string& part) {
-  return text.find(part) != std::string::npos;
-}
 
 std::filesystem::path scratch(const char* name) {
   return std::filesystem::path(::testing::TempDir()) /
@@ -73,11 +60,7 @@ TEST(StepProgram, DefaultCaseIsBalancedAndItsBoundsHold) {
 }
 
 TEST(StepProgram, RefusesInOneLineWithStatusTwo) {
-  struct Case {
-    std::vector<std::string> arguments;
-    std::string says;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<Refusal> cases = {
       {{"--layers", "0"}, "layers is 0; give 1 to 4096"},
       {{"--layers", "-3"}, "--layers"},
       {{"--params", "few"}, "\"few\" is no number of parameters"},
@@ -92,14 +75,10 @@ TEST(StepProgram, RefusesInOneLineWithStatusTwo) {
       {{"--trace", "/nowhere/step.json"}, "cannot write /nowhere/step.json"},
       {{"--unknown"}, "--unknown"},
   };
-  for (const Case& refused : cases) {
+  for (const Refusal& refused : cases) {
     std::vector<std::string> arguments = {"bench", "step"};
     arguments.insert(arguments.end(), refused.arguments.begin(), refused.arguments.end());
-    const Finished finished = outboard(arguments);
-    EXPECT_EQ(finished.exit_code, 2) << finished.err;
-    EXPECT_TRUE(has(finished.err, refused.says)) << finished.err;
-    EXPECT_EQ(std::count(finished.err.begin(), finished.err.end(), '\n'), 1) << finished.err;
-    EXPECT_EQ(finished.out, "");
+    expect_refused(std::move(arguments), refused.says);
   }
 }
 
