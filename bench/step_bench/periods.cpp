@@ -214,11 +214,12 @@ void measure_busy(const Timeline& timeline, std::uint32_t nodes, Period& period)
 StepSpans make_step(const Timeline& all, double start_us, double end_us, const Addresses& addresses,
                     const Workload& workload, const Way& way) {
   StepSpans step;
-  for (const TimelineSpan& span : all.spans) {
-    if (span.start_us < start_us || span.start_us >= end_us) continue;
-    TimelineSpan& moved = step.timeline.spans.emplace_back(span);
-    moved.start_us -= start_us;
-    moved.end_us -= start_us;
+  const auto from = std::ranges::lower_bound(all.spans, start_us, {}, &TimelineSpan::start_us);
+  const auto to = std::ranges::lower_bound(all.spans, end_us, {}, &TimelineSpan::start_us);
+  step.timeline.spans.assign(from, to);
+  for (TimelineSpan& span : step.timeline.spans) {
+    span.start_us -= start_us;
+    span.end_us -= start_us;
   }
   step.period.step = end_us - start_us;
   measure_busy(step.timeline, workload.nodes, step.period);

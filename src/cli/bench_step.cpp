@@ -21,8 +21,7 @@ const char* const kExamples =
     "  outboard bench step --pcie 4 --html step.html        a slow link, drawn\n"
     "  outboard bench step --way serial,exact --forward 2 --backward 4 --trace step.json\n"
     "  outboard bench step --real --layers 16 --params 4e6 --forward 32 --backward 64 --pcie 4 "
-    "--hbm "
-    "20\n";
+    "--hbm 20\n";
 
 void add_model_options(CLI::App& app, BenchStepWords& words) {
   app.add_option("--layers", words.workload.layers, "of one parameter tensor each")

@@ -23,10 +23,9 @@ std::string head(const StepBench& bench) {
       "%.0f GB/s\n",
       w.link_down_bytes_per_s * 1e-9, w.link_up_bytes_per_s * 1e-9, w.host_params_per_s * 1e-6,
       w.nodes, w.nodes == 1 ? "" : "s", w.device_bytes_per_s * 1e-9);
-  const double down_ms =
-      2.0 * static_cast<double>(w.total_params()) * 1e3 / w.link_down_bytes_per_s;
   return text + print("alone    gradients down %.3f ms, update %.3f ms, weights up %.3f ms\n",
-                      down_ms, bench.bound.update_ns * 1e-6, bench.bound.upload_ns * 1e-6);
+                      bench.bound.down_ns * 1e-6, bench.bound.update_ns * 1e-6,
+                      bench.bound.upload_ns * 1e-6);
 }
 
 std::string times(const WayResult& r) {
