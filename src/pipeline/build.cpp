@@ -36,11 +36,8 @@ UpdateBytes update_bytes(const Parameter& parameter) {
 }
 
 /// Scalars of the norm, then counts of overflowed weights, then the digest's sum.
-std::size_t overflow_offset(std::size_t parameters) {
-  return parameters * sizeof(device::GradientScalars);
-}
 std::size_t digest_offset(std::size_t parameters) {
-  return overflow_offset(parameters) + parameters * sizeof(std::uint64_t);
+  return parameters * (sizeof(device::GradientScalars) + sizeof(std::uint64_t));
 }
 std::size_t scalar_bytes(std::size_t parameters) {
   return digest_offset(parameters) + sizeof(std::uint64_t);

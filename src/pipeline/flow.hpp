@@ -6,10 +6,12 @@
 /// run without it: what they read is fixed before their task is posted.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -177,6 +179,16 @@ struct Flow {
   /// Accumulate::trainer: whether an update reads some of the gradient where it is.
   [[nodiscard]] bool read_in_place(const Parameter& parameter) const {
     return options.micro_batches == 0 && parameter.resident_segments > 0;
+  }
+  /// Whether some of the bucket's segments are `in_update`.
+  [[nodiscard]] bool takes_part(std::uint32_t bucket) const {
+    const plan::Bucket& shape = layout.buckets[bucket];
+    const auto runs = std::span(segments).subspan(shape.first_segment, shape.segments);
+    return std::ranges::any_of(runs, &SegmentRun::in_update);
+  }
+  /// Of all parameters' GradientScalars, which lie in a row.
+  [[nodiscard]] std::size_t gradient_scalar_bytes() const noexcept {
+    return parameters.size() * sizeof(device::GradientScalars);
   }
   /// Padded elements, on the device and in all.
   struct Share {

@@ -192,14 +192,12 @@ void OpenGate::try_open(std::uint32_t index) {
 void OpenGate::open(std::uint32_t index) {
   const plan::Bucket& shape = flow_.layout.buckets[index];
   flow_.buckets[index].opened = true;
-  bool any = false;
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const std::uint32_t segment = shape.first_segment + i;
     const std::uint32_t p = flow_.layout.segments[segment].parameter;
     flow_.segments[segment].in_update = flow_.parameters[p].open == OpenState::updated;
-    any = any || flow_.segments[segment].in_update;
   }
-  if (any) listener_.bucket_opens(index);
+  if (flow_.takes_part(index)) listener_.bucket_opens(index);
 }
 
 // --- the end of a step --------------------------------------------------------------------------

@@ -162,17 +162,14 @@ std::byte* Resident::lr_trust(std::uint32_t parameter) const noexcept {
 
 void Resident::update(void* overflow_counts) {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
-    if (!flow_.buckets[i].resident) continue;
+    if (!flow_.buckets[i].resident || !flow_.takes_part(i)) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
-    bool takes_part = false;
-    for (std::uint32_t k = 0; k < bucket.segments; ++k) {
-      const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + k];
-      const Parameter& parameter = flow_.parameters[segment.parameter];
-      if (!flow_.segments[bucket.first_segment + k].in_update) continue;
-      takes_part = true;
-      if (parameter.two_phase && segment.first_element == 0) measure(segment.parameter);
+    for (std::uint32_t k = bucket.first_segment; k < bucket.first_segment + bucket.segments; ++k) {
+      const plan::Segment& segment = flow_.layout.segments[k];
+      const bool begins = flow_.segments[k].in_update && segment.first_element == 0;
+      if (begins && flow_.parameters[segment.parameter].two_phase) measure(segment.parameter);
     }
-    if (takes_part) update_bucket(i, static_cast<std::byte*>(overflow_counts));
+    update_bucket(i, static_cast<std::byte*>(overflow_counts));
   }
   flow_.backend.record(updated_, update_stream());
 }

@@ -262,10 +262,7 @@ void Pipeline::order_uploads_behind_readers() {
 
 void Pipeline::start_updates() {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
-    if (flow_.buckets[i].resident) continue;
-    const plan::Bucket& bucket = flow_.layout.buckets[i];
-    const auto segments = std::span(flow_.segments).subspan(bucket.first_segment, bucket.segments);
-    if (std::ranges::none_of(segments, &SegmentRun::in_update)) continue;
+    if (flow_.buckets[i].resident || !flow_.takes_part(i)) continue;
     // Even if its upload could not be queued the bucket is updated: that raises the flag which the
     // up stream may wait for already.
     if (flow_.options.uploads_ahead) flow_.capture_failure([&] { weight_in_->queue_ahead(i); });
@@ -275,8 +272,7 @@ void Pipeline::start_updates() {
 }
 
 std::byte* Pipeline::overflow_counts() const {
-  return static_cast<std::byte*>(device_scalars_) +
-         flow_.parameters.size() * sizeof(device::GradientScalars);
+  return static_cast<std::byte*>(device_scalars_) + flow_.gradient_scalar_bytes();
 }
 
 void Pipeline::bucket_updated(Ticket ticket) noexcept {

@@ -93,7 +93,7 @@ StepGate::Verdict StepGate::conclude(StepResult& result, std::uint32_t updated,
 
 void StepGate::queue_overflow_counts(NativeStream stream) {
   if (!overflow_counts_ || !overflow_counts_there()) return;
-  const std::size_t counts = flow_.parameters.size() * sizeof(device::GradientScalars);
+  const std::size_t counts = flow_.gradient_scalar_bytes();
   queue_copy(counts, host_.size() - counts, stream);
   flow_.backend.record(fetched_, stream);
 }
@@ -105,8 +105,7 @@ void StepGate::queue_copy(std::size_t from, std::size_t bytes, NativeStream stre
 }
 
 void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
-  const std::size_t scalars = flow_.parameters.size() * sizeof(device::GradientScalars);
-  queue_copy(0, overflow_counts_ ? host_.size() : scalars, flow_.norm);
+  queue_copy(0, overflow_counts_ ? host_.size() : flow_.gradient_scalar_bytes(), flow_.norm);
   flow_.backend.record(fetched_, flow_.norm);
   const AddedTime time(flow_, flow_.stats.gate_wait_us);
   flow_.synchronize(lock, fetched_, "step(): the gradients' norm");
@@ -203,7 +202,7 @@ Error StepGate::give_up_error(const StepResult& result) const {
 std::uint64_t StepGate::resident_overflows(std::uint32_t parameter) const {
   if (!overflow_counts_) return 0;
   std::uint64_t count = 0;
-  const std::size_t counts = flow_.parameters.size() * sizeof(device::GradientScalars);
+  const std::size_t counts = flow_.gradient_scalar_bytes();
   std::memcpy(&count, host_.data() + counts + parameter * sizeof(count), sizeof(count));
   return count;
 }

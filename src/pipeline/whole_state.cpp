@@ -68,7 +68,7 @@ void WholeState::require_finite_masters() const {
 /// The norm kernel finds what is not finite in weights as well.
 void WholeState::require_finite_weights(std::unique_lock<std::mutex>& lock, const char* call,
                                         std::span<const std::uint32_t> parameters) {
-  const auto host = scalars_.host.first(flow_.parameters.size() * sizeof(device::GradientScalars));
+  const auto host = scalars_.host.first(flow_.gradient_scalar_bytes());
   for (const std::uint32_t i : parameters) {
     auto* scalars = static_cast<std::byte*>(scalars_.device) + i * sizeof(device::GradientScalars);
     const Parameter& parameter = flow_.parameters[i];
@@ -183,16 +183,14 @@ void WholeState::move_to_host(std::unique_lock<std::mutex>& lock) {
   for_each_resident_stream([&](std::span<std::byte> host, const void* device) {
     flow_.backend.copy_to_host(host, device, flow_.up);
   });
-  flow_.backend.record(passed_, flow_.up);
-  flow_.synchronize(lock, passed_, "state on its way to the host");
+  synchronize(lock, flow_.up, "state on its way to the host");
 }
 
 void WholeState::move_to_device(std::unique_lock<std::mutex>& lock) {
   for_each_resident_stream([&](std::span<const std::byte> host, void* device) {
     flow_.backend.copy_to_device(device, host, flow_.up);
   });
-  flow_.backend.record(passed_, flow_.up);
-  flow_.synchronize(lock, passed_, "state on its way to the device");
+  synchronize(lock, flow_.up, "state on its way to the device");
 }
 
 std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss_scale) {
@@ -283,15 +281,7 @@ void WholeState::with_borrowed_memory(std::unique_lock<std::mutex>& lock, Work w
 void WholeState::synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream,
                              const char* who) {
   flow_.backend.record(passed_, stream);
-  flow_.stats.host_device_syncs += 1;
-  lock.unlock();
-  try {
-    flow_.backend.synchronize(passed_, who);
-  } catch (...) {
-    lock.lock();
-    throw;
-  }
-  lock.lock();
+  flow_.synchronize(lock, passed_, who);
 }
 
 }  // namespace outboard::pipeline
