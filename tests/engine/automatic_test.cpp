@@ -308,6 +308,22 @@ TEST(Automatic, IsRefusedWithSumsOnTheHost) {
                [&] { config.validate(); });
 }
 
+/// A pass whose gradients were dropped is none of the two steps that are watched.
+TEST(Automatic, PlansWithoutTheTimesOfADroppedPass) {
+  TinyTrainer trainer(automatic(model_of({.update_ns = 90.0})));
+  trainer.start();
+  const auto stats = [&] { return trainer.engine().stats(); };
+  trainer.run(1);
+  trainer.forward();
+  trainer.backward();
+  trainer.engine().discard();
+  for (int i = 0; i < 8 && stats().predicted_step_us == 0.0; ++i) trainer.step();
+  const double predicted_us = stats().predicted_step_us;
+  trainer.run(3);
+  EXPECT_EQ(stats().moves, 1U);
+  EXPECT_NEAR(predicted_us, stats().measured_step_us, 0.03 * stats().measured_step_us);
+}
+
 /// A trainer that waits for nothing shows no forward: there is nothing to plan with.
 TEST(Automatic, WithoutWaitsStaysOnTheHost) {
   TinyOptions options = automatic(model_of({.update_ns = 90.0}));

@@ -139,5 +139,27 @@ TEST_P(FiniteWeights, ChangedWeightsAreTakenOnceRepaired) {
   EXPECT_EQ(t().state(layer_).p[0], 1.0F);
 }
 
+/// The norm of a gradient that was dropped may be queued still, and says NaN.
+TEST(DroppedGradient, IsNotTakenForTheWeightThatChanges) {
+  for (std::uint64_t seed = 1; seed <= 100; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    sim::Options device = virtual_device(seed);
+    device.max_random_delay = sim::Duration(20'000);
+    Config config;
+    config.loss_scaling = {.initial_scale = 1.0};
+    ManualTrainer trainer(config, device);
+    const GroupId group = trainer.engine->add_group({.lr = 0.01});
+    const ParameterId layer = trainer.add("layer.w", std::vector<float>(kElems, 1.0F), group);
+    trainer.engine->commit();
+    trainer.gpu.synchronize();
+    const NativeStream writer = trainer.gpu.create_stream("writer");
+    trainer.give(layer, std::vector<float>(kElems, kNan));
+    trainer.engine->discard();
+    EXPECT_NO_THROW(trainer.engine->weights_changed(layer, writer));
+    trainer.gpu.synchronize();
+    trainer.gpu.destroy_stream(writer);
+  }
+}
+
 }  // namespace
 }  // namespace outboard::testing
