@@ -245,6 +245,28 @@ TEST(Automatic, StaysWhereItIsWhileStepsStayAsTheyAre) {
   }
 }
 
+/// A skipped step is shorter than one whose updates the next forward waits for. Every other one is
+/// skipped here, so that each lies next to one that is not.
+TEST(Automatic, TakesNoSampleNextToASkippedStep) {
+  TinyOptions options = automatic(model_of({.update_ns = 90.0}));
+  options.config.device_budget_bytes = 0;
+  for (std::uint64_t step = 10; step < 34; step += 2) {
+    options.injected.push_back({.step = step, .parameter = 3});
+  }
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(10);
+  const double predicted_us = trainer.engine().stats().predicted_step_us;
+  const sim::Duration start = trainer.gpu().now();
+  for (std::uint64_t s = 10; s < 34; ++s) {
+    EXPECT_EQ(trainer.step().result.skipped(), s % 2 == 0);
+    const double measured_us = trainer.engine().stats().measured_step_us;
+    EXPECT_NEAR(measured_us, predicted_us, 0.03 * predicted_us) << s;
+  }
+  const auto mean_us = static_cast<double>((trainer.gpu().now() - start).count()) * 1e-3 / 24;
+  EXPECT_LT(mean_us, 0.9 * predicted_us) << "nothing was tried";
+}
+
 /// The trainer takes the device's memory between two moves.
 TEST(Automatic, LeavesTheTrainerATwentiethOfTheDevice) {
   TinyOptions options = automatic(model_of({.update_ns = 90.0}));
