@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "engine/allocation_counter.hpp"
 #include "engine/trajectory.hpp"
 #include "support/expect_error.hpp"
 #include "support/log_lines.hpp"
@@ -179,19 +178,6 @@ TEST(Automatic, ChangesNoBit) {
       EXPECT_EQ(trainer.engine().stats().moves, 1U);
     }
   }
-}
-
-TEST(Automatic, AStepThatMovesNothingAllocatesNothing) {
-  if (!allocations_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
-  TinyTrainer trainer(automatic(model_of({.update_ns = 90.0})));
-  trainer.start();
-  trainer.run(10);
-  ASSERT_EQ(trainer.engine().stats().moves, 1U);
-  trainer.engine().synchronize();
-  start_counting();
-  for (int i = 0; i < 12; ++i) trainer.step();
-  trainer.engine().synchronize();
-  EXPECT_EQ(stop_counting(), 0U) << first_allocation();
 }
 
 // --- planning again ------------------------------------------------------------------------------

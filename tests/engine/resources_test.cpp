@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <new>
@@ -186,6 +187,25 @@ TEST(ShortSteps, AllocateNothing) {
     EXPECT_EQ(counted, 0u) << "first:\n" << first_allocation();
     EXPECT_TRUE(seen.result.applied());
   }
+}
+
+/// Each step is timed; the third moves state.
+TEST(AutomaticSteps, AllocateNothingAfterAMove) {
+  if (!allocations_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
+  TinyOptions options = mixed_model({.name = "automatic", .placement = Placement::automatic});
+  options.device.rates.host_elems_per_s = {1e7};
+  options.device.rates.device_bytes_per_s = 1e10;
+  options.forward = options.backward = std::chrono::microseconds(100);
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(10);
+  ASSERT_EQ(trainer.engine().stats().moves, 1U);
+  trainer.engine().synchronize();
+  start_counting();
+  for (int i = 0; i < 12; ++i) trainer.step();
+  trainer.engine().synchronize();
+  EXPECT_EQ(stop_counting(), 0U) << first_allocation();
+  EXPECT_EQ(trainer.engine().stats().moves, 1U);
 }
 
 // --- bytes on the link ---------------------------------------------------------------------------
