@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "engine/drawn_options.hpp"
+#include "engine/timed_steps.hpp"
 #include "engine/trajectory.hpp"
 #include "support/expect_error.hpp"
 #include "support/log_lines.hpp"
@@ -76,20 +78,11 @@ std::size_t state_bytes(const Engine& engine) {
 Measured measure(const TinyOptions& options) {
   TinyTrainer trainer(options);
   trainer.start();
-  sim::Gpu gpu = trainer.gpu();
-  std::vector<sim::Duration> ends;
   Measured run;
-  for (std::uint64_t s = 0; s < kWarmSteps + kMeasuredSteps; ++s) {
-    trainer.forward();
-    gpu.launch(
-        trainer.reader(), sim::Duration(0), [&](sim::KernelView&) { ends.push_back(gpu.now()); },
-        "mark");
-    trainer.backward();
-    EXPECT_TRUE(trainer.finish().result.applied());
+  const auto ends = forward_ends(trainer, kWarmSteps + kMeasuredSteps, [&] {
     run.most_state_bytes = std::max(run.most_state_bytes, state_bytes(trainer.engine()));
-  }
-  const sim::Duration took = ends.back() - ends[kWarmSteps - 1];
-  run.step_us = static_cast<double>(took.count()) * 1e-3 / static_cast<double>(kMeasuredSteps);
+  });
+  run.step_us = mean_step_us(ends, kWarmSteps);
   run.stats = trainer.engine().stats();
   return run;
 }
@@ -97,10 +90,6 @@ Measured measure(const TinyOptions& options) {
 TinyOptions automatic(TinyOptions options) {
   options.config.placement = Placement::automatic;
   return options;
-}
-
-double between(double low, double high, std::uint64_t seed, std::uint64_t salt) {
-  return low + (high - low) * static_cast<double>(mix_bits(seed, salt, 5) % 10'000) * 1e-4;
 }
 
 // --- how good it is ------------------------------------------------------------------------------
@@ -182,34 +171,30 @@ TEST(Automatic, ChangesNoBit) {
 
 // --- planning again ------------------------------------------------------------------------------
 
-/// Makes the trainer's own work `times` as long.
-void slow_down(TinyOptions& options, std::int64_t times) {
+/// Makes the trainer's own work so many times shorter.
+void speed_up(TinyOptions& options, std::int64_t times) {
   for (auto* each : {&options.forward_each, &options.backward_each}) {
-    for (sim::Duration& duration : *each) duration *= times;
+    for (sim::Duration& duration : *each) duration /= times;
   }
 }
 
 TEST(Automatic, PlansAgainWhenStepsChangeForAWhile) {
   // The host hides behind long work at first, and no longer when the work gets short.
-  TinyOptions options = automatic(model_of({.forward_ns = 2.0, .backward_ns = 4.0}));
-  slow_down(options, 40);
+  const Speeds slow{.forward_ns = 80.0, .backward_ns = 160.0};
+  TinyOptions options = automatic(model_of(slow));
   LogLines log;
   options.config.log = log.sink();
   TinyTrainer trainer(options);
   trainer.start();
   trainer.run(12);
   const StepStats before = trainer.engine().stats();
-  for (auto* each : {&trainer.options().forward_each, &trainer.options().backward_each}) {
-    for (sim::Duration& duration : *each) duration /= 40;
-  }
+  speed_up(trainer.options(), 40);
   trainer.run(1);
   trainer.options().forward_each = options.forward_each;  // one odd step is not enough
   trainer.options().backward_each = options.backward_each;
   trainer.run(12);
   EXPECT_EQ(trainer.engine().stats().moves, before.moves);
-  for (auto* each : {&trainer.options().forward_each, &trainer.options().backward_each}) {
-    for (sim::Duration& duration : *each) duration /= 40;
-  }
+  speed_up(trainer.options(), 40);
   trainer.run(30);
   const StepStats after = trainer.engine().stats();
   EXPECT_EQ(after.moves, before.moves + 1);
@@ -276,20 +261,15 @@ TEST(Automatic, IsOneOfThePlacementsToMoveTo) {
   TinyTrainer trainer(options);
   trainer.start();
   Trajectory seen = run_trajectory(trainer, {.steps = 2});
-  const auto go_on = [&](std::uint64_t steps) {
-    for (const TrajectoryStep& step : run_trajectory(trainer, {.steps = steps})) {
-      seen.push_back(step);
-    }
-  };
   trainer.engine().set_placement({.placement = Placement::automatic});
   EXPECT_EQ(trainer.engine().stats().device_fraction, 0.0);
-  go_on(6);
+  append(seen, run_trajectory(trainer, {.steps = 6}));
   const StepStats stats = trainer.engine().stats();
   EXPECT_EQ(stats.moves, 1U);
   EXPECT_GT(stats.device_fraction, 0.2);
   EXPECT_LT(stats.device_fraction, 1.0 + 1e-9);
   trainer.engine().set_placement({.placement = Placement::host});
-  go_on(4);
+  append(seen, run_trajectory(trainer, {.steps = 4}));
   EXPECT_EQ(trainer.engine().stats().device_fraction, 0.0);
   EXPECT_EQ(trainer.engine().stats().predicted_step_us, 0.0);
   EXPECT_EQ(first_difference(reference, seen), "");

@@ -23,23 +23,6 @@ namespace {
 constexpr std::uint64_t kSeeds = 800;
 constexpr std::uint64_t kSteps = 5;
 
-TinyOptions small_model() {
-  TinyOptions options;
-  options.device = virtual_device(0);
-  options.device.memory_bytes = std::size_t{4} << 20;
-  options.config.max_grad_norm = 1.0;
-  options.config.loss_scaling = {.initial_scale = 64.0, .growth_interval = 2};
-  options.config.bucket_bytes = std::size_t{8} << 10;
-  options.config.host.threads_per_node = 1;
-  options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
-  options.groups = {AdamW{.lr = 1e-2, .weight_decay = 0.1}, AdamW{.lr = 3e-3, .beta2 = 0.95}};
-  const std::array<std::uint64_t, 9> sizes = {1, 4096, 7, 12289, 300, 4097, 8192, 2000, 31};
-  add_parameters(options, sizes);
-  options.injected = {{.step = 2, .parameter = 3, .element = 12288, .bits = 0xFE00}};
-  options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 1; };
-  return options;
-}
-
 TinyOptions draw_options(std::uint64_t seed) {
   Draw draw(seed);
   TinyOptions options = small_model();
@@ -54,10 +37,7 @@ TinyOptions draw_options(std::uint64_t seed) {
   options.backward = draw.time();
   options.second_stream = draw.coin();
   const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  // Without sums a resident parameter's gradient is read by the update: no ring.
-  const bool in_place = options.config.placement != Placement::host &&
-                        options.config.accumulate == Accumulate::trainer;
-  if (!in_place) options.gradient_ring = ring;
+  if (!reads_in_place(options.config)) options.gradient_ring = ring;
   return options;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Speeds, delays and ways to run in virtual time, drawn from a seed.
+/// A small model in virtual time; speeds, delays and ways to run it, drawn from a seed.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <string>
 
-#include "support/tiny_trainer.hpp"
+#include "engine/trajectory.hpp"
 
 namespace outboard::testing {
 
@@ -22,6 +22,29 @@ inline const char* name_of(Schedule schedule) {
       return "serial";
   }
   return "?";
+}
+
+/// Clips; step 2 overflows, and parameter 5 gets no gradient in step 1.
+inline TinyOptions small_model() {
+  TinyOptions options;
+  options.device = virtual_device(0);
+  options.device.memory_bytes = std::size_t{4} << 20;
+  options.config.max_grad_norm = 1.0;
+  options.config.loss_scaling = {.initial_scale = 64.0, .growth_interval = 2};
+  options.config.bucket_bytes = std::size_t{8} << 10;
+  options.config.host.threads_per_node = 1;
+  options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
+  options.groups = {AdamW{.lr = 1e-2, .weight_decay = 0.1}, AdamW{.lr = 3e-3, .beta2 = 0.95}};
+  const std::array<std::uint64_t, 9> sizes = {1, 4096, 7, 12289, 300, 4097, 8192, 2000, 31};
+  add_parameters(options, sizes);
+  options.injected = {{.step = 2, .parameter = 3, .element = 12288, .bits = 0xFE00}};
+  options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 1; };
+  return options;
+}
+
+/// The `salt`-th value of a seed, uniform.
+inline double between(double low, double high, std::uint64_t seed, std::uint64_t salt) {
+  return low + (high - low) * static_cast<double>(mix_bits(seed, salt, 5) % 10'000) * 1e-4;
 }
 
 /// Values drawn from one seed, in a fixed order.

@@ -17,6 +17,7 @@
 #include <string_view>
 #include <vector>
 
+#include "engine/drawn_options.hpp"
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 #include "outboard/planning.hpp"
@@ -28,20 +29,14 @@ namespace {
 constexpr std::uint64_t kSeeds = 150;
 constexpr std::array<double, 5> kShares = {0.3, 1.0, 0.0, 0.7, 0.0};
 
-TinyOptions small_model() {
-  TinyOptions options;
-  options.device = virtual_device(0);
-  options.device.memory_bytes = std::size_t{4} << 20;
-  options.config.max_grad_norm = 1.0;
-  options.config.loss_scaling = {.initial_scale = 64.0, .growth_interval = 2};
-  options.config.bucket_bytes = std::size_t{8} << 10;
-  options.config.host.threads_per_node = 1;
-  options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
-  options.groups = {AdamW{.lr = 1e-2, .weight_decay = 0.1}, AdamW{.lr = 3e-3, .beta2 = 0.95}};
-  const std::array<std::uint64_t, 9> sizes = {1, 4096, 7, 12289, 300, 4097, 8192, 2000, 31};
-  add_parameters(options, sizes);
-  options.injected = {{.step = 2, .parameter = 3, .element = 12288, .bits = 0xFE00}};
-  options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 1; };
+/// With room on the host for all of it.
+TinyOptions half_resident(Accumulate accumulate = Accumulate::trainer) {
+  TinyOptions options = small_model();
+  options.config.accumulate = accumulate;
+  options.config.placement = Placement::fraction;
+  options.config.device_fraction = 0.5;
+  options.config.keep_host_room = true;
+  round_fraction(options);
   return options;
 }
 
@@ -55,7 +50,7 @@ Trajectory run_with_moves(TinyTrainer& trainer) {
   Trajectory out = run_trajectory(trainer, {.steps = 1, .digests = 0});
   for (const double share : kShares) {
     trainer.engine().set_placement(to_share(trainer.options(), share));
-    for (const TrajectoryStep& step : run_trajectory(trainer, {.steps = 1})) out.push_back(step);
+    append(out, run_trajectory(trainer, {.steps = 1}));
   }
   return out;
 }
@@ -199,12 +194,7 @@ TEST(Moves, AreRefusedWithAGradientPending) {
 
 /// What was queued before discard() is still to be added to a sum whose memory a move gives back.
 TEST(Moves, WaitForTheSumsOfDroppedGradients) {
-  TinyOptions options = small_model();
-  options.config.accumulate = Accumulate::host;
-  options.config.placement = Placement::fraction;
-  options.config.device_fraction = 0.5;
-  options.config.keep_host_room = true;
-  round_fraction(options);
+  const TinyOptions options = half_resident(Accumulate::host);
   TinyTrainer trainer(options);
   trainer.start();
   trainer.step();
@@ -248,11 +238,7 @@ TEST(Moves, NeedRoomOnTheHost) {
 }
 
 TEST(Moves, ThatDoNotFitChangeNothing) {
-  TinyOptions options = small_model();
-  options.config.placement = Placement::fraction;
-  options.config.device_fraction = 0.5;
-  options.config.keep_host_room = true;
-  round_fraction(options);
+  const TinyOptions options = half_resident();
   TinyTrainer trainer(options);
   trainer.start();
   const Trajectory reference = reference_of(options);
@@ -276,20 +262,14 @@ TEST(Moves, ThatDoNotFitChangeNothing) {
                  [&] { trainer.engine().set_placement(all); });
   }
   EXPECT_EQ(trainer.engine().describe(), placed);
-  for (const TrajectoryStep& step : run_trajectory(trainer, {.steps = kShares.size()})) {
-    seen.push_back(step);
-  }
+  append(seen, run_trajectory(trainer, {.steps = kShares.size()}));
   EXPECT_EQ(first_difference(reference, seen), "");
 }
 
 /// Room enough, but in pieces: the allocation itself is refused, with the state on the host by
 /// then.
 TEST(Moves, ThatFailHalfWayLeaveAllOfTheStateOnTheHost) {
-  TinyOptions options = small_model();
-  options.config.placement = Placement::fraction;
-  options.config.device_fraction = 0.5;
-  options.config.keep_host_room = true;
-  round_fraction(options);
+  const TinyOptions options = half_resident();
   TinyTrainer trainer(options);
   trainer.start();
   Trajectory seen = run_trajectory(trainer, {.steps = 1});
@@ -306,9 +286,7 @@ TEST(Moves, ThatFailHalfWayLeaveAllOfTheStateOnTheHost) {
     });
   }
   EXPECT_NE(trainer.engine().describe().find("all on the host"), std::string::npos);
-  for (const TrajectoryStep& step : run_trajectory(trainer, {.steps = kShares.size()})) {
-    seen.push_back(step);
-  }
+  append(seen, run_trajectory(trainer, {.steps = kShares.size()}));
   EXPECT_EQ(first_difference(reference_of(options), seen), "");
 }
 
@@ -327,9 +305,7 @@ Met survives(const TinyOptions& options, const Trajectory& reference) {
   if (caught([&] { trainer.emplace(options).start(); })) return {true, false};
   Trajectory seen;
   for (std::size_t i = 0; i <= kShares.size(); ++i) {
-    const auto step = [&] {
-      for (const TrajectoryStep& s : run_trajectory(*trainer, {.steps = 1})) seen.push_back(s);
-    };
+    const auto step = [&] { append(seen, run_trajectory(*trainer, {.steps = 1})); };
     if (caught(step)) return {true, met.in_move};
     if (i == kShares.size()) break;
     const auto error =

@@ -199,9 +199,7 @@ Drawn draw_run(std::uint64_t seed) {
   out.options.backward = draw.time();
   out.options.second_stream = draw.coin();
   const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  const bool in_place =
-      drawn.placement != Placement::host && drawn.accumulate == Accumulate::trainer;
-  if (!in_place && out.model.sums == 0) out.options.gradient_ring = ring;
+  if (!reads_in_place(drawn) && out.model.sums == 0) out.options.gradient_ring = ring;
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/timed_steps.hpp"
 #include "engine/trajectory.hpp"
 
 namespace outboard::testing {
@@ -131,17 +132,8 @@ struct Measured {
 Measured measure(const Even& even, std::uint64_t seed) {
   TinyTrainer trainer(even_model(even, seed));
   trainer.start();
-  sim::Gpu gpu = trainer.gpu();
-  std::vector<sim::Duration> ends;
   constexpr std::size_t kWarm = 2, kSteps = 4;
-  for (std::size_t s = 0; s < kWarm + kSteps; ++s) {
-    trainer.forward();
-    gpu.launch(
-        trainer.reader(), sim::Duration(0), [&](sim::KernelView&) { ends.push_back(gpu.now()); },
-        "mark");
-    trainer.backward();
-    EXPECT_TRUE(trainer.finish().result.applied());
-  }
+  const std::vector<sim::Duration> ends = forward_ends(trainer, kWarm + kSteps);
   Measured out;
   for (std::size_t s = kWarm; s < ends.size(); ++s) {
     const auto took = static_cast<double>((ends[s] - ends[s - 1]).count()) * 1e-3;

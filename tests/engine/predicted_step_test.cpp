@@ -14,6 +14,7 @@
 
 #include "engine/drawn_options.hpp"
 #include "engine/splits.hpp"
+#include "engine/timed_steps.hpp"
 #include "engine/trajectory.hpp"
 #include "plan/placement.hpp"
 #include "plan/simulate.hpp"
@@ -36,10 +37,6 @@ struct Model {
   plan::Rates rates;
   std::uint64_t bucket_elems = 4096;
 };
-
-double between(double low, double high, std::uint64_t seed, std::uint64_t salt) {
-  return low + (high - low) * static_cast<double>(mix_bits(seed, salt, 5) % 10'000) * 1e-4;
-}
 
 /// Compute, updates and link are each the slowest for some seeds. So many layers that one bucket
 /// more or less in a race of two that end at the same time is less than 1 %.
@@ -108,32 +105,7 @@ TinyOptions engine_options(const Model& model, const Case& c) {
 double measured_us(const Model& model, const Case& c) {
   TinyTrainer trainer(engine_options(model, c));
   trainer.start();
-  sim::Gpu gpu = trainer.gpu();
-  std::vector<sim::Duration> ends;
-  for (std::uint64_t s = 0; s < kWarmSteps + kMeasuredSteps; ++s) {
-    trainer.forward();
-    gpu.launch(
-        trainer.reader(), sim::Duration(0), [&](sim::KernelView&) { ends.push_back(gpu.now()); },
-        "mark");
-    trainer.backward();
-    EXPECT_TRUE(trainer.finish().result.applied());
-  }
-  const sim::Duration took = ends.back() - ends[kWarmSteps - 1];
-  return static_cast<double>(took.count()) * 1e-3 / static_cast<double>(kMeasuredSteps);
-}
-
-plan::StepSchedule simulated(Schedule schedule) {
-  switch (schedule) {
-    case Schedule::exact:
-      return plan::StepSchedule::exact;
-    case Schedule::blocking:
-      return plan::StepSchedule::blocking;
-    case Schedule::open:
-      return plan::StepSchedule::open;
-    case Schedule::serial:
-      return plan::StepSchedule::serial;
-  }
-  return plan::StepSchedule::exact;
+  return mean_step_us(forward_ends(trainer, kWarmSteps + kMeasuredSteps), kWarmSteps);
 }
 
 double predicted_us(const Model& model, const Case& c) {
@@ -151,7 +123,7 @@ double predicted_us(const Model& model, const Case& c) {
                       placed.layout.buckets[b].node});
   }
   return plan::simulate(plan::make_step_model(placed.layout, model.times), model.rates, places,
-                        simulated(c.schedule))
+                        plan::step_schedule(c.schedule))
       .step_us;
 }
 

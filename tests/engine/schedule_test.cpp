@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/timed_steps.hpp"
 #include "engine/trajectory.hpp"
 #include "step_bench/step_bound.hpp"
 
@@ -141,19 +142,10 @@ struct Period {
 Period measure(const StepCost& cost, Schedule schedule, std::uint64_t seed) {
   TinyTrainer trainer(options_for(cost, schedule, seed));
   trainer.start();
-  sim::Gpu gpu = trainer.gpu();
-  std::vector<sim::Duration> forward_ends;
-  forward_ends.reserve(kWarmSteps + kMeasuredSteps);
-  for (std::uint64_t s = 0; s < kWarmSteps + kMeasuredSteps; ++s) {
-    trainer.forward();
-    const auto mark = [&](sim::KernelView&) { forward_ends.push_back(gpu.now()); };
-    gpu.launch(trainer.reader(), sim::Duration(0), mark, "mark");
-    trainer.backward();
-    EXPECT_TRUE(trainer.finish().result.applied());
-  }
+  const std::vector<sim::Duration> ends = forward_ends(trainer, kWarmSteps + kMeasuredSteps);
   Period period;
-  for (std::size_t s = kWarmSteps; s < forward_ends.size(); ++s) {
-    const auto took = static_cast<double>((forward_ends[s] - forward_ends[s - 1]).count());
+  for (std::size_t s = kWarmSteps; s < ends.size(); ++s) {
+    const auto took = static_cast<double>((ends[s] - ends[s - 1]).count());
     period.longest_ns = std::max(period.longest_ns, took);
     period.shortest_ns = std::min(period.shortest_ns, took);
   }

@@ -12,6 +12,11 @@
 
 namespace outboard::testing {
 
+/// Whether gradient buffers must stay untouched until step().
+inline bool reads_in_place(const Config& config) {
+  return config.placement != Placement::host && config.accumulate == Accumulate::trainer;
+}
+
 struct Split {
   double fraction = 0.0;             ///< of the padded elements
   std::uint64_t resident_elems = 0;  ///< without padding

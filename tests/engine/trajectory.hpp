@@ -69,6 +69,10 @@ inline Trajectory run_trajectory(TinyOptions options, const RunOptions& run) {
   return run_trajectory(trainer, run);
 }
 
+inline void append(Trajectory& out, const Trajectory& more) {
+  out.insert(out.end(), more.begin(), more.end());
+}
+
 inline bool same_bits(double a, double b) {
   return (std::isnan(a) && std::isnan(b)) ||
          std::bit_cast<std::uint64_t>(a) == std::bit_cast<std::uint64_t>(b);
