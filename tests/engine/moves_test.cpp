@@ -342,8 +342,7 @@ TEST(Moves, AreAllOrNothingUnderFaults) {
         in_move += met.in_move ? 1 : 0;
       }
       EXPECT_EQ(missed, 2U);
-      // An allocation has no operation that could fail later.
-      EXPECT_GE(in_move, call == sim::Call::allocate && !at_call ? 0U : 3U) << sim::to_string(call);
+      EXPECT_GE(in_move, 3U) << sim::to_string(call);
     }
   }
 }
