@@ -9,11 +9,10 @@
 namespace example {
 namespace {
 
-void read_offload(const std::string& said, RunOptions& o) {
-  o.offload = said == "on";
-  o.automatic = said == "auto";
-  o.host_share.reset();
-  if (o.offload || o.automatic || said == "off") return;
+Offload read_offload(const std::string& said) {
+  if (said == "on") return {};
+  if (said == "off") return {outboard::Placement::device_resident};
+  if (said == "auto") return {outboard::Placement::automatic};
   std::optional<double> share;
   try {
     share = parse_number(said, "--offload", Sign::not_negative);
@@ -21,7 +20,7 @@ void read_offload(const std::string& said, RunOptions& o) {
   }
   require(share && *share <= 1.0,
           "--offload is \"" + said + "\"; it must be on or off, auto, or a share from 0 to 1");
-  o.host_share = share;
+  return {outboard::Placement::fraction, *share};
 }
 
 constexpr outboard::Schedule kSchedules[] = {outboard::Schedule::exact,
@@ -37,18 +36,24 @@ outboard::Schedule read_schedule(const std::string& said) {
 
 }  // namespace
 
-std::string spell_offload(const RunOptions& o) {
-  if (o.automatic) return "auto";
-  if (o.host_share) return spell_number(*o.host_share);
-  return o.offload ? "on" : "off";
+std::string spell_offload(const Offload& offload) {
+  switch (offload.placement) {
+    case outboard::Placement::host:
+      return "on";
+    case outboard::Placement::device_resident:
+      return "off";
+    case outboard::Placement::automatic:
+      return "auto";
+    case outboard::Placement::fraction:
+      return spell_number(offload.host_share);
+  }
+  return "?";
 }
 
-void place_state(const RunOptions& o, outboard::Config& config) {
-  config.placement = o.automatic    ? outboard::Placement::automatic
-                     : o.host_share ? outboard::Placement::fraction
-                     : o.offload    ? outboard::Placement::host
-                                    : outboard::Placement::device_resident;
-  config.device_fraction = o.host_share ? 1.0 - *o.host_share : 0.0;
+void place_state(const Offload& offload, outboard::Config& config) {
+  config.placement = offload.placement;
+  const bool share = offload.placement == outboard::Placement::fraction;
+  config.device_fraction = share ? 1.0 - offload.host_share : 0.0;
 }
 
 const char* spell_schedule(outboard::Schedule schedule) {
@@ -72,7 +77,7 @@ void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_mem
   flags.value("--offload", "on|off|auto|SHARE",
               "on: optimizer state in host memory; off: all of it in device memory; 0.7: so much "
               "in host memory; auto: the engine chooses what is fastest",
-              "on", [&o](const std::string& said) { read_offload(said, o); });
+              "on", [&o](const std::string& said) { o.offload = read_offload(said); });
   flags.value(
       "--schedule", "exact|blocking|open|serial",
       "exact: updates hide behind the next forward; blocking, serial: step() waits for them; "
@@ -125,7 +130,7 @@ outboard::Config engine_config(const RunOptions& options) {
   outboard::Config config;
   config.max_grad_norm = options.max_grad_norm;
   config.schedule = options.schedule;
-  place_state(options, config);
+  place_state(options.offload, config);
   config.bucket_bytes = options.bucket;
   config.loss_scaling.growth_interval = 500;
   if (options.loss_scale) {

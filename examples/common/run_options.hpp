@@ -15,12 +15,18 @@
 
 namespace example {
 
+/// Where optimizer state is kept.
+struct Offload {
+  outboard::Placement placement = outboard::Placement::host;
+  double host_share = 1.0;  ///< of Placement::fraction; the rest is on the device
+
+  [[nodiscard]] bool all_on_host() const { return placement == outboard::Placement::host; }
+};
+
 struct RunOptions {
   std::vector<std::filesystem::path> data;
   std::size_t device_memory = 0;
-  bool offload = true;               ///< all optimizer state on the host
-  bool automatic = false;            ///< the engine chooses
-  std::optional<double> host_share;  ///< so much of it on the host, the rest on the device
+  Offload offload;
   outboard::Schedule schedule = outboard::Schedule::exact;
   std::optional<double> loss_scale;  ///< fixed; nullopt: dynamic
   std::size_t bucket = std::size_t{256} << 10;
@@ -41,9 +47,9 @@ struct RunOptions {
 };
 
 /// How --offload is said.
-[[nodiscard]] std::string spell_offload(const RunOptions& options);
+[[nodiscard]] std::string spell_offload(const Offload& offload);
 /// What it means to the engine.
-void place_state(const RunOptions& options, outboard::Config& config);
+void place_state(const Offload& offload, outboard::Config& config);
 /// How --schedule is said.
 [[nodiscard]] const char* spell_schedule(outboard::Schedule schedule);
 

@@ -28,11 +28,7 @@ outboard::MemoryLedger engine_memory(const GptShape& shape, const MemoryMode& mo
   std::vector<outboard::PlannedParameter> parameters;
   for (const std::size_t elems : shape.parameter_sizes()) parameters.push_back({elems});
   outboard::Config config;
-  example::RunOptions state;
-  state.offload = mode.offload;
-  state.automatic = mode.automatic;
-  state.host_share = mode.host_share;
-  example::place_state(state, config);
+  example::place_state(mode.offload, config);
   config.bucket_bytes = std::max(mode.bucket, shape.weight_bytes() / kMostPlanned);
   config.accumulation = mode.accumulation;
   config.accumulate = accumulate_of(mode.accumulation);
@@ -50,9 +46,7 @@ MemoryMode memory_mode(const Options& options) {
           .checkpointing = options.checkpointing,
           .grad_buffers = options.grad_buffers,
           .accumulation = options.accumulation,
-          .bucket = options.bucket,
-          .automatic = options.automatic,
-          .host_share = options.host_share};
+          .bucket = options.bucket};
 }
 
 MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
@@ -74,8 +68,9 @@ MemoryNeed memory_need(const GptShape& shape, const MemoryMode& mode) {
 }
 
 std::size_t device_bytes_without_offload(const GptShape& shape) {
-  return memory_need(shape,
-                     {.offload = false, .checkpointing = false, .grad_buffers = GradBuffers::full})
+  return memory_need(shape, {.offload = {outboard::Placement::device_resident},
+                             .checkpointing = false,
+                             .grad_buffers = GradBuffers::full})
       .device();
 }
 

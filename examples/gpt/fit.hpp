@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string>
 
 #include "options.hpp"
@@ -17,13 +16,11 @@ namespace gpt {
 
 /// What is kept where.
 struct MemoryMode {
-  bool offload = true;
+  example::Offload offload{};  ///< automatic: at first as with all state on the host
   bool checkpointing = true;
   GradBuffers grad_buffers = GradBuffers::ring;
   std::uint32_t accumulation = 1;
   std::size_t bucket = std::size_t{256} << 10;  ///< bytes of gradients
-  bool automatic = false;                       ///< at first as with all state on the host
-  std::optional<double> host_share{};           ///< of the state
 };
 [[nodiscard]] MemoryMode memory_mode(const Options& options);
 

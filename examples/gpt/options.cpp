@@ -100,7 +100,8 @@ void settle(Options& o, const Words& words) {
   settle_shape(o, words.bytes);
   const bool small = o.preset == "demo" || o.preset == "tiny";
   if (o.device_memory == 0) o.device_memory = small ? kSmallDevice : kDevice;
-  o.grad_buffers = words.ring.value_or(o.offload) ? GradBuffers::ring : GradBuffers::full;
+  o.grad_buffers =
+      words.ring.value_or(o.offload.all_on_host()) ? GradBuffers::ring : GradBuffers::full;
   o.min_lr = words.min_lr.value_or(0.1 * o.lr);
   o.warmup = words.warmup.value_or(o.steps / 20);
 }
@@ -128,10 +129,10 @@ void check(const Options& o) {
           "--data has an empty name; name files or folders to train on");
   require(o.prompt.empty() || o.tokens == TokenKind::bytes,
           "--prompt is text, and with --tokens uint16 tokens are numbers; leave it out");
-  require(o.offload || o.accumulation > 1 || o.grad_buffers == GradBuffers::full,
+  require(o.offload.all_on_host() || o.accumulation > 1 || o.grad_buffers == GradBuffers::full,
           "--grad-buffers ring needs --offload on or --accumulation of at least 2: with state on "
           "the device gradients stay until the update has read them; use --grad-buffers full");
-  require(!o.automatic || o.accumulation == 1,
+  require(o.offload.placement != outboard::Placement::automatic || o.accumulation == 1,
           "--offload auto needs --accumulation 1: it cannot foretell what several micro-batches "
           "take; choose a share, as --offload 0.7");
 }
@@ -204,7 +205,7 @@ std::string command_line(const Options& o) {
   count("--accumulation", o.accumulation);
   size("--device-memory", o.device_memory);
   if (o.host_memory != 0) size("--host-memory", o.host_memory);
-  add("--offload", example::spell_offload(o));
+  add("--offload", example::spell_offload(o.offload));
   choice("--grad-buffers", o.grad_buffers == GradBuffers::ring, "ring", "full");
   choice("--checkpointing", o.checkpointing, "on", "off");
   add("--schedule", example::spell_schedule(o.schedule));

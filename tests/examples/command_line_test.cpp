@@ -135,7 +135,7 @@ TEST(ParseOptions, TakesEveryFlag) {
   ASSERT_TRUE(options);
   EXPECT_EQ(options->data.size(), 2u);
   EXPECT_EQ(options->device_memory, 1048576u);
-  EXPECT_FALSE(options->offload);
+  EXPECT_EQ(options->offload.placement, outboard::Placement::device_resident);
   EXPECT_EQ(options->schedule, outboard::Schedule::serial);
   EXPECT_TRUE(options->digest);
   EXPECT_EQ(options->bucket, 65536u);

@@ -25,9 +25,13 @@ struct Case {
   MemoryMode mode;
 };
 
+example::Offload all_or_nothing(bool offload) {
+  return {offload ? outboard::Placement::host : outboard::Placement::device_resident};
+}
+
 Case some_case(bool offload, bool checkpointing, GradBuffers buffers) {
   return {{.layers = 3, .width = 128, .heads = 4, .context = 64, .vocab = 256, .batch = 4},
-          {.offload = offload,
+          {.offload = all_or_nothing(offload),
            .checkpointing = checkpointing,
            .grad_buffers = buffers,
            .bucket = 64 << 10}};
@@ -44,8 +48,7 @@ Measured measure(const Case& c) {
               {.checkpointing = c.mode.checkpointing, .grad_buffers = c.mode.grad_buffers});
   const auto stream = gpu.create_stream();
   outboard::Config config;
-  config.placement =
-      c.mode.offload ? outboard::Placement::host : outboard::Placement::device_resident;
+  config.placement = c.mode.offload.placement;
   config.accumulation = c.mode.accumulation;
   if (c.mode.accumulation > 1) config.accumulate = outboard::Accumulate::host;
   config.bucket_bytes = c.mode.bucket;
@@ -206,8 +209,9 @@ TEST_F(FitAndTrain, TheLargestTrainsAndTheNextLargerIsRefused) {
 TEST(Fit, EachChoiceSavesWhatItPromises) {
   const GptShape shape = find_preset("1.5b")->shape;
   const auto device = [&shape](bool offload, bool checkpointing, GradBuffers buffers) {
-    return memory_need(
-               shape, {.offload = offload, .checkpointing = checkpointing, .grad_buffers = buffers})
+    return memory_need(shape, {.offload = all_or_nothing(offload),
+                               .checkpointing = checkpointing,
+                               .grad_buffers = buffers})
         .device();
   };
   const std::size_t elems = shape.parameter_elems();

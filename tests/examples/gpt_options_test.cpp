@@ -35,7 +35,7 @@ TEST(GptOptions, DefaultsAreTheDemo) {
   EXPECT_EQ(options->shape.layers, demo.layers);
   EXPECT_EQ(options->shape.width, demo.width);
   EXPECT_EQ(options->shape.vocab, 256u);
-  EXPECT_TRUE(options->offload && options->checkpointing && !options->loss_scale);
+  EXPECT_TRUE(options->offload.all_on_host() && options->checkpointing && !options->loss_scale);
   EXPECT_EQ(options->schedule, outboard::Schedule::exact);
   EXPECT_EQ(options->grad_buffers, GradBuffers::ring);
   EXPECT_EQ(options->warmup, options->steps / 20);
@@ -64,15 +64,15 @@ TEST(GptOptions, WithoutOffloadGradientsStayInFullBuffers) {
 TEST(GptOptions, OffloadIsAllOrNothingAShareOrTheEnginesChoice) {
   const auto share = parse({"d", "--offload", "0.75"});
   outboard::Config config;
-  example::place_state(*share, config);
+  example::place_state(share->offload, config);
   EXPECT_EQ(config.placement, outboard::Placement::fraction);
   EXPECT_EQ(config.device_fraction, 0.25);
-  EXPECT_EQ(example::spell_offload(*share), "0.75");
+  EXPECT_EQ(example::spell_offload(share->offload), "0.75");
   const auto choice = parse({"d", "--offload", "0.5", "--offload", "auto"});
-  example::place_state(*choice, config);
+  example::place_state(choice->offload, config);
   EXPECT_EQ(config.placement, outboard::Placement::automatic);
   EXPECT_EQ(config.device_fraction, 0.0);
-  EXPECT_EQ(example::spell_offload(*choice), "auto");
+  EXPECT_EQ(example::spell_offload(choice->offload), "auto");
 }
 
 TEST(GptOptions, TheEchoedCommandLineGivesTheSameOptions) {
