@@ -55,7 +55,6 @@ class OpenGate {
   [[nodiscard]] std::uint32_t left_out() const noexcept { return left_out_; }
 
  private:
-  void complete(std::uint32_t bucket);
   void ask_for_completed(const Parameter& parameter);
   void ask_for_all();
   void ask(std::uint32_t first, std::uint32_t last);
