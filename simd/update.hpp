@@ -36,7 +36,8 @@ struct UpdateOptions {
 };
 
 /// Updates the shard. Element i's result depends on its own inputs, the scalars and its index in
-/// the parameter only, and is the same bits on every target. LambScalars: the second phase.
+/// the parameter only, and is the same bits on every target, provided that no scalar is -0, or
+/// infinite but for a floor. LambScalars: the second phase.
 /// @return how many finite masters became infinite as 16-bit weights.
 std::uint64_t update(const UpdateShard& shard, const RuleScalars& scalars,
                      const UpdateOptions& options = {}) noexcept;

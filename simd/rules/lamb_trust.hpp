@@ -12,8 +12,8 @@
 
 namespace outboard::simd {
 
-/// lr * ||param|| / ||update||, and lr if one of the norms is 0; at most the largest float. Block
-/// sums are added in order, in double; rounded once.
+/// lr * ||param|| / ||update||, and lr if one of the norms is 0; at most the largest float, never
+/// -0. Block sums are added in order, in double; rounded once.
 [[nodiscard]] inline float lamb_lr_trust(double lr, std::span<const BlockNorms> norms) noexcept {
   BlockNorms sum;
   for (const BlockNorms& block : norms) {
@@ -22,7 +22,7 @@ namespace outboard::simd {
   }
   const bool both = sum.param > 0.0 && sum.update > 0.0;
   const double trust = both ? std::sqrt(sum.param) / std::sqrt(sum.update) : 1.0;
-  return static_cast<float>(std::min(lr * trust, static_cast<double>(FLT_MAX)));
+  return static_cast<float>(std::min(lr * trust, static_cast<double>(FLT_MAX))) + 0.0F;
 }
 
 }  // namespace outboard::simd

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Worked examples of every rule, on every target.
+#include "simd/rules/lamb_trust.hpp"
 #include "tests/simd/update_support.hpp"
 
 namespace outboard::simd::testing {
@@ -149,6 +150,17 @@ TEST_P(RulesOnEveryTarget, LambScalesTheUpdateByTheRatioOfNorms) {
   EXPECT_NEAR(tensor.param[1], 4.0 + 0.1 * 5.0 / std::sqrt(2.05) * 0.6, 2e-6);
   EXPECT_NEAR(tensor.state[0][1], -0.2, 1e-7);
   EXPECT_NEAR(tensor.state[1][1], 0.004, 1e-9);
+}
+
+// -0 - +0 is -0, and -0 - -0 would be +0.
+TEST_P(RulesOnEveryTarget, LambAtARateOfNegativeZeroKeepsEveryBit) {
+  const std::array norms = {BlockNorms{25.0, 2.05}};
+  LambScalars scalars = lamb_scalars(any_hyper({}));
+  for (const auto& known : {std::span<const BlockNorms>(norms), std::span<const BlockNorms>()}) {
+    scalars.lr_trust = lamb_lr_trust(-0.0, known);
+    EXPECT_FALSE(std::signbit(scalars.lr_trust));
+    EXPECT_TRUE(std::signbit(stepped({-0.0, 0.0, 0.0}, 0.0, scalars).param));
+  }
 }
 
 TEST_P(RulesOnEveryTarget, LambNormsAreTheTreeOfTheSumOfSquares) {
