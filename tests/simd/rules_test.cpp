@@ -171,7 +171,7 @@ TEST_P(RulesOnEveryTarget, LambNormsAreTheTreeOfTheSumOfSquares) {
     for (const std::size_t size : {1U, 63U, 64U, 4095U, 4096U, 4097U, 12'300U}) {
       Tensor tensor(size, format, Format::f16);
       fill_ordinary(tensor, random);
-      std::vector<BlockNorms> norms((size + kReduceBlockElems - 1) / kReduceBlockElems);
+      std::vector<BlockNorms> norms(reduce_block_count(size));
       lamb_moments(tensor.shard(), scalars, norms);
       for (std::size_t block = 0; block < norms.size(); ++block) {
         const std::size_t first = block * kReduceBlockElems;

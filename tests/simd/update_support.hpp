@@ -190,7 +190,7 @@ inline void make_states_legal(Tensor& tensor, const RuleScalars& scalars) {
 inline std::uint64_t full_step(const UpdateShard& shard, const RuleScalars& scalars,
                                const UpdateOptions& options = {}) {
   if (const auto* lamb = std::get_if<LambScalars>(&scalars)) {
-    std::vector<BlockNorms> norms((shard.param.size() + kReduceBlockElems - 1) / kReduceBlockElems);
+    std::vector<BlockNorms> norms(reduce_block_count(shard.param.size()));
     lamb_moments(shard, *lamb, norms);
   }
   return update(shard, scalars, options);
