@@ -90,6 +90,7 @@ for build in "${builds[@]}"; do
     continue
   fi
   found=$(test_build "$build")
+  [[ -n $found ]] || die "$build: no golden test names its target"
   [[ ${targets:=$found} == "$found" ]] || die "$build has $found, the others have $targets"
   say "$build: the golden bits on $found"
 done
