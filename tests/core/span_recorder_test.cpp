@@ -81,5 +81,30 @@ TEST(SpanRecorder, HearsOfWaitsThatTakeTime) {
   EXPECT_EQ(kept.spans[0].end_us - kept.spans[0].start_us, 2.0);
 }
 
+TEST(SpanRecorder, HearsOfThreadsThatWaitAndLooksNoOftenerThanTheyWould) {
+  const auto waiter = make_thread_waiter();
+  SpanRecorder recorder(0);
+  waiter->record_to(&recorder);
+  recorder.start(8);
+  int looks = 0;
+  std::mutex mutex;
+  std::unique_lock lock(mutex);
+  waiter->wait(
+      lock, [&] { return ++looks == 1; }, "something that is there");
+  EXPECT_EQ(looks, 1);
+  EXPECT_TRUE(recorder.take().spans.empty());
+  waiter->wait(
+      lock,
+      [&] {
+        waiter->wake();  // before the sleep begins, which then ends at once
+        return ++looks == 3;
+      },
+      "something");
+  EXPECT_EQ(looks, 3);
+  const Timeline kept = recorder.take();
+  ASSERT_EQ(kept.spans.size(), 1U);
+  EXPECT_EQ(kept.spans[0].name, "something");
+}
+
 }  // namespace
 }  // namespace outboard::core
