@@ -20,7 +20,8 @@ std::vector<PlannedParameter> parameters_of(const std::vector<Tensor>& tensors, 
 /// For each parameter, whether the device has any of its state. Neither speeds nor times matter.
 std::vector<bool> resident_parameters(const std::vector<PlannedParameter>& parameters,
                                       const PlanRequest& request) {
-  if (request.device_fraction == 0.0) return std::vector<bool>(parameters.size(), false);
+  std::vector<bool> none(parameters.size());
+  if (request.device_fraction == 0.0) return none;
   PlannedModel model{parameters, {}, {}};
   for (std::uint32_t i = 0; i < parameters.size(); ++i) model.backward.push_back({0.0, i});
   return plan_step(model, {.node_elems_per_s = {0.0}}, config_of(request), asked_placement(request))
