@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+// The first process of a virtual machine with several NUMA nodes (tools/numa_check.sh): trains with
+// the engine and asks the kernel where the pages of every arena lie and where the workers ran.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/reboot.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+
+#include "numa/page_placement.hpp"
+#include "support/tiny_trainer.hpp"
+
+namespace outboard::numa_test {
+namespace {
+
+using testing::TinyOptions;
+using testing::TinyTrainer;
+
+constexpr std::uint64_t kSteps = 5;
+constexpr double kLeastShare = 0.99;
+
+int failures = 0;
+
+void expect(bool holds, const std::string& what) {
+  if (holds) return;
+  std::printf("  FAILED: %s\n", what.c_str());
+  failures += 1;
+}
+
+void require(bool holds, const std::string& call) {
+  if (!holds) throw std::runtime_error(call + ": " + std::generic_category().message(errno));
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text << std::flush;
+  if (!file) throw std::runtime_error("cannot write \"" + text + "\" to " + path);
+}
+
+TinyOptions model() {
+  TinyOptions options;
+  options.device.memory_bytes = std::size_t{24} << 20;
+  options.config.max_grad_norm = 1.0;
+  options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
+  options.config.bucket_bytes = std::size_t{128} << 10;
+  options.config.host.reserve_cores = 0;
+  options.config.log = [](LogLevel level, std::string_view line) {
+    if (level == LogLevel::info) return;
+    expect(false, "a warning: " + std::string(line));
+  };
+  for (const std::uint64_t elems : {300'000U, 70'000U, 7U, 650'000U, 120'000U, 65'536U}) {
+    testing::TinyParameter parameter;
+    parameter.name = "w" + std::to_string(options.parameters.size());
+    parameter.elems = elems;
+    options.parameters.push_back(parameter);
+  }
+  options.digest = false;
+  return options;
+}
+
+/// As a machine of one node trains it, whatever this one has.
+std::uint64_t digest_of_one_node() {
+  TinyOptions options = model();
+  options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(kSteps);
+  return trainer.engine().state_digest();
+}
+
+/// Which real node the engine's node `index` is: the nodes with cpus that this process may use.
+using Nodes = std::vector<int>;
+Nodes usable_nodes() {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  require(sched_getaffinity(0, sizeof mask, &mask) == 0, "sched_getaffinity");
+  Nodes out;
+  for (const auto& [node, cpus] : cpus_by_node()) {
+    const auto mine = [&](int cpu) { return CPU_ISSET(static_cast<std::size_t>(cpu), &mask); };
+    if (std::ranges::any_of(cpus, mine)) out.push_back(node);
+  }
+  return out;
+}
+
+void check_pages(const LedgerEntry& entry, const Nodes& nodes) {
+  const auto pages = pages_by_node(entry.address, entry.bytes);
+  std::size_t all = 0;
+  std::string row;
+  for (const auto& [node, count] : pages) {
+    if (node == kUntouched) continue;
+    all += count;
+    row += "  node " + std::to_string(node) + ": " + std::to_string(count);
+  }
+  const int wanted = nodes.at(entry.node);
+  const std::size_t there = pages.contains(wanted) ? pages.at(wanted) : 0;
+  std::printf("  %-32s wants node %d, pages on%s\n", entry.purpose.c_str(), wanted, row.c_str());
+  expect(all > 0, entry.purpose + " is touched");
+  expect(static_cast<double>(there) >= kLeastShare * static_cast<double>(all),
+         entry.purpose + ": " + std::to_string(there) + " of " + std::to_string(all) +
+             " pages on node " + std::to_string(wanted));
+}
+
+/// Threads that may run on one node's cpus only are its workers; returns how many there are.
+std::map<int, int> check_workers(const Nodes& nodes) {
+  const auto cpus = cpus_by_node();
+  std::map<int, int> workers;
+  for (const ThreadPlace& thread : other_threads()) {
+    for (const int node : nodes) {
+      if (!std::ranges::includes(cpus.at(node), thread.allowed)) continue;
+      workers[node] += 1;
+      expect(cpus.at(node).contains(thread.cpu), "worker " + std::to_string(thread.id) +
+                                                     " of node " + std::to_string(node) +
+                                                     " ran on cpu " + std::to_string(thread.cpu));
+    }
+  }
+  return workers;
+}
+
+/// Trains on what this process may use, and looks after each step.
+void train_and_look() {
+  const std::uint64_t digest = digest_of_one_node();
+  const Nodes nodes = usable_nodes();
+  TinyTrainer trainer(model());
+  trainer.start();
+  std::map<int, int> workers;
+  for (std::uint64_t step = 0; step < kSteps; ++step) {
+    trainer.run(1);
+    trainer.engine().synchronize();
+    workers = check_workers(nodes);
+  }
+  for (const LedgerEntry& entry : trainer.engine().ledger().entries) {
+    if (entry.place != MemoryPlace::device) check_pages(entry, nodes);
+  }
+  for (const int node : nodes) {
+    if (nodes.size() == 1) break;  // every thread is confined to it, not the workers only
+    std::printf("  %d workers on node %d\n", workers[node], node);
+    expect(workers[node] > 0, "node " + std::to_string(node) + " has workers of its own");
+  }
+  expect(trainer.engine().state_digest() == digest, "the bits of one node");
+}
+
+void restrict_cpus(int node) {
+  cpu_set_t mask;
+  CPU_ZERO(&mask);
+  const auto cpus = cpus_by_node();
+  for (const int cpu : cpus.at(node)) CPU_SET(static_cast<std::size_t>(cpu), &mask);
+  require(sched_setaffinity(0, sizeof mask, &mask) == 0, "sched_setaffinity");
+}
+
+/// A control group that has one node's cpus and memory.
+void enter_cpuset(int node) {
+  const std::string group = "/sys/fs/cgroup/one_node";
+  write_file("/sys/fs/cgroup/cgroup.subtree_control", "+cpuset");
+  require(mkdir(group.c_str(), 0755) == 0 || errno == EEXIST, "mkdir " + group);
+  const std::string cpus =
+      first_line("/sys/devices/system/node/node" + std::to_string(node) + "/cpulist");
+  write_file(group + "/cpuset.cpus", cpus);
+  write_file(group + "/cpuset.mems", std::to_string(node));
+  write_file(group + "/cgroup.procs", std::to_string(getpid()));
+}
+
+/// In a process of its own, so that what it restricts ends with it.
+void run(const char* name, const std::function<void()>& body) {
+  std::printf("%s\n", name);
+  std::fflush(stdout);
+  const pid_t child = fork();
+  require(child >= 0, "fork");
+  if (child == 0) {
+    failures = 0;
+    try {
+      body();
+    } catch (const std::exception& error) {
+      expect(false, error.what());
+    }
+    std::fflush(stdout);
+    _exit(failures == 0 ? 0 : 1);
+  }
+  int status = 0;
+  require(waitpid(child, &status, 0) == child, "waitpid");
+  expect(!WIFSIGNALED(status), "signal " + std::to_string(WTERMSIG(status)));
+  expect(WIFEXITED(status) && WEXITSTATUS(status) == 0, name);
+}
+
+void mount_all() {
+  const auto mount_one = [](const char* type, const char* where) {
+    (void)mkdir(where, 0755);
+    require(mount(type, where, type, 0, nullptr) == 0, std::string("mount ") + where);
+  };
+  mount_one("proc", "/proc");
+  mount_one("sysfs", "/sys");
+  mount_one("devtmpfs", "/dev");
+  mount_one("tmpfs", "/dev/shm");
+  mount_one("tmpfs", "/tmp");
+  mount_one("cgroup2", "/sys/fs/cgroup");
+}
+
+void check_this_machine() {
+  mount_all();
+  std::printf("\nnodes:");  // behind what the firmware left on the line
+  for (const auto& [node, cpus] : cpus_by_node())
+    std::printf("  %d with %zu cpus", node, cpus.size());
+  std::printf("\n");
+  const int last = usable_nodes().back();
+  run("all of the machine", [] { train_and_look(); });
+  run("one node's cpus by affinity", [&] {
+    restrict_cpus(last);
+    expect(usable_nodes() == Nodes{last}, "the affinity took effect");
+    train_and_look();
+  });
+  run("one node's cpus and memory by a control group", [&] {
+    enter_cpuset(last);
+    expect(usable_nodes() == Nodes{last}, "the control group took effect");
+    train_and_look();
+  });
+}
+
+}  // namespace
+}  // namespace outboard::numa_test
+
+int main() {
+  try {
+    outboard::numa_test::check_this_machine();
+  } catch (const std::exception& error) {
+    outboard::numa_test::expect(false, error.what());
+  }
+  std::printf("%s\n", outboard::numa_test::failures == 0 ? "GUEST PASSED" : "GUEST FAILED");
+  std::fflush(stdout);
+  if (getpid() == 1) (void)reboot(RB_POWER_OFF);
+  return outboard::numa_test::failures == 0 ? 0 : 1;
+}
