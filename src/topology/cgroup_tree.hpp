@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+/// The control groups that this process is in, as folders below /sys/fs/cgroup.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace outboard::topology {
+
+enum class CgroupVersion { v1, v2 };
+using GroupVisitor = std::function<void(CgroupVersion, const std::string& folder)>;
+
+/// Visits the folder of this process's group and of all its parents, up to the mount's own top, for
+/// cgroup v2 and for the v1 hierarchy of `controller` ("cpu", "memory"). Some may not exist: in a
+/// container the group's name may be the host's, and then only the top is there, which is the
+/// group. Paths are looked up below `root` ("" is the running system).
+void visit_groups(const std::string& root, const std::string& controller,
+                  const GroupVisitor& visit);
+
+/// Nullopt if the file cannot be read or is empty.
+[[nodiscard]] std::optional<std::string> first_line(const std::string& path);
+
+}  // namespace outboard::topology
