@@ -75,7 +75,7 @@ class Engine::Impl {
   }
 
   GroupId add_rule(const Rule& rule, const GroupOptions& options) {
-    require_before_commit("add_group()");
+    require_between_steps("add_group()");
     validate(rule);
     options.validate();
     groups_.push_back({rule, options});
@@ -83,7 +83,7 @@ class Engine::Impl {
   }
 
   ParameterId add_parameter(const ParameterSpec& spec) {
-    require_before_commit("add_parameter() of '" + spec.name + "'");
+    require_between_steps("add_parameter() of '" + spec.name + "'");
     check(spec);
     const auto tied = find_tied(spec);
     names_.insert(spec.name);
@@ -102,7 +102,7 @@ class Engine::Impl {
   }
 
   void commit() {
-    require_before_commit("commit()");
+    if (pipeline_) return commit_new();
     device::Backend& backend = *device_.backend();
     auto executor = make_executor(backend, machine_, threads_.threads_per_node);
     if (core::SpanRecorder* recorder = backend.recorder()) executor->record_to(*recorder);
@@ -110,7 +110,7 @@ class Engine::Impl {
         backend, *executor, machine_, config_,
         pipeline::Pipeline::Model{.groups = groups_, .parameters = parameters_});
     executor_ = std::move(executor);
-    for (pipeline::ParameterInput& input : parameters_) input.master = {};
+    committed();
     log_start();
   }
 
@@ -147,6 +147,11 @@ class Engine::Impl {
                   std::string(call) + ": parameter id " + std::to_string(parameter.value) + " of " +
                       std::to_string(parameters_.size()) +
                       " is unknown; use what add_parameter() returned");
+    }
+    if (parameter.value >= committed_) {
+      throw Error(ErrorCode::protocol_error,
+                  std::string(call) + ": parameter '" + parameters_[parameter.value].name +
+                      "' is registered but not committed; call commit() first");
     }
     return pipeline;
   }
@@ -203,10 +208,31 @@ class Engine::Impl {
               describe_group(group) + ", from the next step on; describe() tells of later changes");
   }
 
-  void require_before_commit(const std::string& call) const {
-    if (!pipeline_) return;
-    throw Error(ErrorCode::protocol_error,
-                call + " after commit(); parameters and groups are fixed from then on");
+  void require_between_steps(const std::string& call) const {
+    if (pipeline_) pipeline_->require_no_gradient(call);
+  }
+
+  /// Takes in what was added since the last commit().
+  void commit_new() {
+    if (committed_ == parameters_.size()) return;
+    const auto added = std::span(parameters_).subspan(committed_);
+    pipeline_->grow(machine_, {.groups = groups_, .parameters = added});
+    const std::string what = added.size() == 1
+                                 ? "parameter '" + added.front().name + "'"
+                                 : std::to_string(added.size()) + " parameters, '" +
+                                       added.front().name + "' to '" + added.back().name + "'";
+    const std::uint32_t first_group = committed_groups_;
+    committed();
+    if (!config_.log) return;
+    std::string text = "commit(): " + what + " more\n";
+    for (std::uint32_t i = first_group; i < groups_.size(); ++i) text += describe_group(i) + "\n";
+    log_lines(LogLevel::info, text + pipeline_->describe());
+  }
+
+  void committed() {
+    for (pipeline::ParameterInput& input : parameters_) input.master = {};
+    committed_ = parameters_.size();
+    committed_groups_ = static_cast<std::uint32_t>(groups_.size());
   }
 
   void check(const ParameterSpec& spec) const {
@@ -300,6 +326,8 @@ class Engine::Impl {
   topology::ThreadChoice threads_;
   std::vector<optim::Group> groups_;
   std::vector<pipeline::ParameterInput> parameters_;
+  std::size_t committed_ = 0;  ///< of `parameters_`, from the first on
+  std::uint32_t committed_groups_ = 0;
   std::set<std::uint32_t> changed_groups_;  ///< whose change after commit() has been logged
   std::set<std::string> names_;             ///< second names of tied weights too
   std::map<std::uintptr_t, std::uint32_t> by_address_;

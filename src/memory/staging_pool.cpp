@@ -40,13 +40,14 @@ StagingPool::StagingPool(device::Backend& backend, const topology::Machine& mach
   }
   slots_.reserve(specs.size());
   const std::size_t limit = options.pinned_slots ? *options.pinned_slots : specs.size();
+  const bool has_ring = largest <= options.ring_bytes;
   std::size_t direct = specs.size();
-  if (options.ring_for_gradients) {
-    make_ring(backend, machine, largest, std::min({core::kGradientRingSlots, limit, specs.size()}));
+  if (options.ring_for_gradients && !has_ring) {
+    make_ring(backend, machine, {largest, std::min(core::kGradientRingSlots, specs.size()), limit});
   }
   if (limit < specs.size() || !pin_prefix(backend, machine, specs, direct)) {
-    if (ring_.empty()) {
-      make_ring(backend, machine, largest, std::min({core::kRingSlots, limit, specs.size()}));
+    if (ring_.empty() && !has_ring) {
+      make_ring(backend, machine, {largest, std::min(core::kRingSlots, specs.size()), limit});
     }
     direct = std::min(limit, specs.size());
     direct -= std::min(direct, ring_.size());
@@ -57,19 +58,25 @@ StagingPool::StagingPool(device::Backend& backend, const topology::Machine& mach
 }
 
 void StagingPool::make_ring(device::Backend& backend, const topology::Machine& machine,
-                            std::size_t slot_bytes, std::size_t count) {
-  for (std::size_t tries = count;; tries /= 2) {
-    const bool last_resort = tries == 0;  // not even one slot can be pinned: a pageable ring
-    const std::size_t slots = last_resort ? count : tries;
-    PinnedRegion region(backend, NumaArena(machine, 0, slots * slot_bytes, "bounce ring"));
-    if (!region.pinned() && !last_resort) continue;
-    ring_pinned_ = region.pinned();
-    if (ring_pinned_) pinned_bytes_ += region.bytes().size();
+                            const RingShape& shape) {
+  for (std::size_t tries = std::min(shape.buffers, shape.limit); tries > 0; tries /= 2) {
+    PinnedRegion region(backend, NumaArena(machine, 0, tries * shape.buffer_bytes, "bounce ring"));
+    if (!region.pinned()) continue;
+    pinned_bytes_ += region.bytes().size();
     ring_region_ = std::move(region);
-    for (std::size_t i = 0; i < slots; ++i) {
-      ring_.push_back({ring_region_.bytes().subspan(i * slot_bytes, slot_bytes), true});
-    }
-    return;
+    return cut_ring(ring_region_.bytes(), shape.buffer_bytes, tries);
+  }
+  const std::size_t buffers =
+      shape.limit == 0 ? shape.buffers : std::min(shape.buffers, shape.limit);
+  ring_pinned_ = false;
+  pageable_ring_ = NumaArena(machine, 0, buffers * shape.buffer_bytes, "bounce ring");
+  cut_ring(pageable_ring_.bytes(), shape.buffer_bytes, buffers);
+}
+
+void StagingPool::cut_ring(std::span<std::byte> memory, std::size_t buffer_bytes,
+                           std::size_t buffers) {
+  for (std::size_t i = 0; i < buffers; ++i) {
+    ring_.push_back({memory.subspan(i * buffer_bytes, buffer_bytes), true});
   }
 }
 
@@ -109,7 +116,8 @@ std::vector<StagingPool::RegionInfo> StagingPool::regions() const {
   for (const NumaArena& arena : pageable_arenas_) {
     infos.push_back({"gradient and weight staging", arena.node(), false, arena.bytes()});
   }
-  infos.push_back({"bounce ring", ring_region_.node(), ring_pinned_, ring_region_.bytes()});
+  infos.push_back({"bounce ring", ring_region_.node(), true, ring_region_.bytes()});
+  infos.push_back({"bounce ring", pageable_ring_.node(), false, pageable_ring_.bytes()});
   std::erase_if(infos, [](const RegionInfo& info) { return info.bytes.empty(); });
   return infos;
 }

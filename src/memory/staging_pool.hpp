@@ -31,8 +31,11 @@ class StagingPool {
  public:
   StagingPool() = default;
   struct Options {
-    std::optional<std::uint32_t> pinned_slots;  ///< upper limit, ring included; nullopt: all
-    bool ring_for_gradients = false;            ///< a ring even if every slot is pinned, on top
+    /// Upper limit, ring included; nullopt: all. 0: nothing is pinned, a ring neither.
+    std::optional<std::size_t> pinned_slots;
+    bool ring_for_gradients = false;  ///< a ring even if every slot is pinned, on top
+    std::size_t ring_bytes = 0;  ///< of a buffer of a ring that is there: if no slot is larger,
+                                 ///< it serves in place of one of its own
   };
   /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
   /// direct_slots() say what came out. Touches nothing but what pinning touches.
@@ -44,6 +47,12 @@ class StagingPool {
   [[nodiscard]] std::span<const SlotView> ring() const noexcept { return ring_; }
   [[nodiscard]] bool ring_pinned() const noexcept { return ring_pinned_; }
   [[nodiscard]] std::size_t direct_slots() const noexcept { return direct_slots_; }
+  /// Pinned slots that count towards Options::pinned_slots: a ring on top of them does not.
+  [[nodiscard]] std::size_t limited_slots() const noexcept {
+    const bool on_top = direct_slots_ == slots_.size();
+    return direct_slots_ + (on_top || !ring_pinned_ ? 0 : ring_.size());
+  }
+  [[nodiscard]] std::size_t slots() const noexcept { return slots_.size(); }
   [[nodiscard]] std::size_t wanted_bytes() const noexcept { return wanted_bytes_; }
   [[nodiscard]] std::size_t pinned_bytes() const noexcept { return pinned_bytes_; }
 
@@ -56,8 +65,14 @@ class StagingPool {
   [[nodiscard]] std::vector<RegionInfo> regions() const;
 
  private:
-  void make_ring(device::Backend& backend, const topology::Machine& machine, std::size_t slot_bytes,
-                 std::size_t count);
+  struct RingShape {
+    std::size_t buffer_bytes = 0;
+    std::size_t buffers = 0;  // as many as are of use
+    std::size_t limit = 0;    // of pinned ones
+  };
+  void make_ring(device::Backend& backend, const topology::Machine& machine,
+                 const RingShape& shape);
+  void cut_ring(std::span<std::byte> memory, std::size_t buffer_bytes, std::size_t buffers);
   bool pin_prefix(device::Backend& backend, const topology::Machine& machine,
                   std::span<const SlotSpec> specs, std::size_t count);
   void map_pageable(const topology::Machine& machine, std::span<const SlotSpec> specs);
@@ -65,6 +80,7 @@ class StagingPool {
   std::vector<PinnedRegion> direct_regions_;  // one per node
   std::vector<NumaArena> pageable_arenas_;    // one per node
   PinnedRegion ring_region_;
+  NumaArena pageable_ring_;  // where not even one buffer can be pinned
   std::vector<SlotView> slots_;
   std::vector<SlotView> ring_;
   bool ring_pinned_ = true;

@@ -102,7 +102,7 @@ std::optional<AutoPlacement::Choice> AutoPlacement::choose(std::uint64_t budget_
   const plan::Policy policy{
       .kind = plan::PolicyKind::automatic, .streaming = false, .schedule = schedule_};
   const plan::Plan found =
-      plan::plan(layout, rates_, *times, {budget_bytes, flow_.streams.elem_bytes()}, policy);
+      plan::plan(layout, rates_, *times, {budget_bytes, flow_.state_bytes().most}, policy);
   Choice choice;
   for (const plan::BucketPlace& place : found.buckets) {
     choice.resident.push_back(place.home == plan::Home::device_resident);

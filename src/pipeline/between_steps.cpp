@@ -12,6 +12,20 @@ void Pipeline::synchronize() {
   });
 }
 
+void Pipeline::require_no_gradient(const std::string& call) {
+  const std::lock_guard lock(flow_.mutex);
+  require_none_pending(call);
+}
+
+void Pipeline::require_none_pending(const std::string& call) const {
+  for (const Parameter& parameter : flow_.parameters) {
+    if (!parameter.has_gradient) continue;
+    throw Error(ErrorCode::protocol_error, call + ": a gradient of " + quoted(parameter) +
+                                               " is pending; call step()" +
+                                               (open_gate_ ? "" : " or discard()") + " first");
+  }
+}
+
 void Pipeline::set_placement(const PlacementChange& change) {
   guarded([&](auto& lock) {
     require_closed("set_placement()");

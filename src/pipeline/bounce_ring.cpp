@@ -24,13 +24,18 @@ constexpr std::uint64_t kSmallElems = 32768;
 
 BounceRing::BounceRing(Flow& flow, std::span<const memory::SlotView> buffers,
                        BounceListener& listener)
-    : flow_(flow), listener_(listener), weights_(flow.layout.buckets.size()) {
-  gradients_.reserve(flow.layout.segments.size());
+    : flow_(flow), listener_(listener) {
+  fit();
   for (const memory::SlotView& view : buffers) {
     buffers_.push_back(std::make_unique<Buffer>());
     buffers_.back()->bytes = view.bytes;
     buffers_.back()->passed = flow.backend.create_event();
   }
+}
+
+void BounceRing::fit() {
+  weights_.fit(flow_.layout.buckets.size());
+  gradients_.reserve(flow_.layout.segments.size());
 }
 
 BounceRing::~BounceRing() {

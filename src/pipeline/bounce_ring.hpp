@@ -34,6 +34,10 @@ class BounceRing {
   ~BounceRing();
   BounceRing(const BounceRing&) = delete;
   BounceRing& operator=(const BounceRing&) = delete;
+  /// Buckets have come. While nothing is in the ring.
+  void fit();
+  /// The largest slot that it can serve.
+  [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffers_.front()->bytes.size(); }
 
   struct Gradient {
     std::uint32_t segment = 0;
@@ -62,7 +66,12 @@ class BounceRing {
   /// First in, first out; holds at most every bucket.
   class Queue {
    public:
-    explicit Queue(std::size_t capacity) : items_(capacity + 1) {}
+    /// Only while it is empty.
+    void fit(std::size_t capacity) {
+      if (capacity < items_.size()) return;
+      items_.resize(capacity + 1);
+      head_ = tail_ = 0;
+    }
     [[nodiscard]] bool empty() const noexcept { return head_ == tail_; }
     void push(std::uint32_t item) noexcept {
       items_[tail_] = item;

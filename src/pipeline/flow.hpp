@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -53,8 +54,10 @@ struct Parameter {
   DType dtype = DType::f16;  ///< of weight and gradient
   std::uint64_t elems = 0;
   std::uint32_t group = 0;
-  std::size_t rule_streams = 0;  ///< of its own rule; the engine's streams from 1 on
+  std::uint32_t generation = 0;  ///< index into Flow::generations
+  std::size_t rule_streams = 0;  ///< of its own rule; its generation's streams from 1 on
   bool has_ema = false;
+  std::size_t ema_stream = 0;  ///< has_ema: the stream that its average is
   bool two_phase = false;      ///< its rule needs a norm over the whole parameter (LAMB)
   float initial_state = 0.0F;  ///< of the rule's first stream
   UpdateBytes update_bytes;
@@ -91,13 +94,18 @@ struct SegmentRun {
   bool in_update = false;             ///< takes part in its bucket's update started last
 };
 
+class BounceRing;
+class HostSums;
+
 struct BucketRun {
-  bool resident = false;      ///< its state is on the device, and it is updated there
-  memory::SlotView slot;      ///< empty: the host has no room for it
-  device::Event refreshed;    ///< last upload (or resident update)
-  device::Flag flag;          ///< uploads queued ahead wait for it
-  bool updating = false;      ///< from the opening of the gate until its upload is queued
-  std::uint32_t missing = 0;  ///< segments of the running update that have not arrived
+  std::uint32_t generation = 0;  ///< index into Flow::generations
+  bool resident = false;         ///< its state is on the device, and it is updated there
+  memory::SlotView slot;         ///< empty: the host has no room for it
+  BounceRing* ring = nullptr;    ///< of its generation; null: all of that one's slots are direct
+  device::Event refreshed;       ///< last upload (or resident update)
+  device::Flag flag;             ///< uploads queued ahead wait for it
+  bool updating = false;         ///< from the opening of the gate until its upload is queued
+  std::uint32_t missing = 0;     ///< segments of the running update that have not arrived
   // Open gate only:
   std::uint32_t ungiven = 0;     ///< its parameters without a complete gradient in this step
   bool opened = false;           ///< in this step
@@ -111,7 +119,18 @@ struct FlowOptions {
   std::uint32_t micro_batches = 0;  ///< Accumulate::host: most of a step; 0: the trainer adds up
 };
 
-class HostSums;
+/// What one commit() has brought: buckets with memory of their own, which stays where it is until
+/// the engine's end. Empty where its buckets have no room on the host.
+struct Generation {
+  std::uint32_t first_parameter = 0, end_parameter = 0;
+  std::uint32_t first_segment = 0;
+  std::uint32_t first_bucket = 0, end_bucket = 0;
+  std::vector<std::uint64_t> node_elems;  ///< padded, on each node
+  optim::StateLayout streams;             ///< of its parameters' groups
+  memory::StateStore state;
+  memory::StateStore sums;  ///< Accumulate::host
+  memory::StagingPool staging;
+};
 
 struct Flow {
   Flow(device::Backend& device, exec::Executor& host, FlowOptions flow_options)
@@ -121,11 +140,11 @@ struct Flow {
   exec::Executor& executor;
   FlowOptions options;
   plan::ModelLayout layout;
-  optim::StateLayout streams;
-  memory::StateStore state;
-  HostSums* sums = nullptr;  ///< Accumulate::host with room on the host, else null
+  std::vector<Generation> generations;  ///< in the order of their commit()
+  HostSums* sums = nullptr;             ///< Accumulate::host with room on the host, else null
+  std::vector<BounceRing*> rings;       ///< some serve several generations
 
-  std::vector<Parameter> parameters;
+  std::deque<Parameter> parameters;  ///< results borrow their names: they never move
   std::vector<SegmentRun> segments;
   std::vector<BucketRun> buckets;
   std::unique_ptr<std::atomic<std::uint64_t>[]> weight_overflows;  ///< per parameter, total
@@ -205,10 +224,25 @@ struct Flow {
     }
     return share;
   }
+  [[nodiscard]] const Generation& generation(std::uint32_t bucket) const {
+    return generations[buckets[bucket].generation];
+  }
   /// The bucket's right to its state.
   [[nodiscard]] memory::StateLease lease(std::uint32_t bucket) const {
     const plan::Bucket& shape = layout.buckets[bucket];
-    return state.lease({shape.node, shape.node_offset, shape.padded_elems});
+    return generation(bucket).state.lease({shape.node, shape.node_offset, shape.padded_elems});
+  }
+  /// Bytes of one element's state, in the generation that has the fewest and the most of them.
+  struct StateBytes {
+    std::uint64_t fewest = UINT64_MAX, most = 0;
+  };
+  [[nodiscard]] StateBytes state_bytes() const {
+    StateBytes bytes;
+    for (const Generation& generation : generations) {
+      bytes.fewest = std::min<std::uint64_t>(bytes.fewest, generation.streams.elem_bytes());
+      bytes.most = std::max<std::uint64_t>(bytes.most, generation.streams.elem_bytes());
+    }
+    return bytes;
   }
   /// Bytes of one element of the segment's weight and gradient.
   [[nodiscard]] std::size_t elem_bytes(const plan::Segment& segment) const {

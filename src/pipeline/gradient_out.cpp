@@ -24,7 +24,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
       queue_copy(segment);
     } else {
       parameter.unqueued_copies += 1;
-      ring_->request_gradient({segment, first, last});
+      flow_.buckets[bucket].ring->request_gradient({segment, first, last});
     }
   }
 }
@@ -98,14 +98,15 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
   // segment may overtake another.
   const std::uint32_t end = parameter.segments.first + parameter.segments.count;
   for (std::uint32_t i = end; i-- > parameter.segments.first;) {
-    if (flow_.is_resident(flow_.layout.segments[i])) continue;
+    const BucketRun& bucket = flow_.buckets[flow_.layout.segments[i].bucket];
+    if (bucket.resident) continue;
     flow_.backend.wait_event(stream, flow_.segments[i].arrived);
-    if (ring_ == nullptr) return;
+    if (bucket.ring == nullptr) return;
   }
 }
 
 void GradientOut::drop() {
-  if (ring_ != nullptr) ring_->drop_gradients();
+  for (BounceRing* ring : flow_.rings) ring->drop_gradients();
   for (Parameter& parameter : flow_.parameters) {
     parameter.has_gradient = false;
     parameter.micro_batches = 0;

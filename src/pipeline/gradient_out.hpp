@@ -30,8 +30,8 @@ class GradientOut {
   void set_resident(Resident* resident) noexcept { resident_ = resident; }
   /// Queues the norm of a resident sum that got fewer micro-batches than it could.
   void queue_norm_of_sum(std::uint32_t parameter);
-  /// Null while every slot is direct.
-  void set_ring(BounceRing* ring) noexcept { ring_ = ring; }
+  /// The scalars lie elsewhere now. Between steps.
+  void set_scalars(void* scalars) noexcept { scalars_ = static_cast<std::byte*>(scalars); }
 
   /// Orders the engine behind `stream`, queues norm and copies. Returns at once. With
   /// Accumulate::host no copy of the micro-batch before may still wait for the ring.
@@ -54,7 +54,6 @@ class GradientOut {
   std::byte* scalars_;
   ArrivalListener& listener_;
   Resident* resident_ = nullptr;
-  BounceRing* ring_ = nullptr;
 };
 
 }  // namespace outboard::pipeline

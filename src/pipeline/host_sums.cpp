@@ -24,12 +24,16 @@ Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
 
 }  // namespace
 
-HostSums::HostSums(const Flow& flow, const topology::Machine& machine)
-    : flow_(flow),
-      store_(machine, std::array<memory::StreamSpec, 1>{{{"gradient accumulator", sizeof(float)}}},
-             flow.layout.node_elems, core::kMaxStateStreams) {
+memory::StateStore HostSums::make_store(const topology::Machine& machine,
+                                        std::span<const std::uint64_t> node_elems) {
+  const std::array<memory::StreamSpec, 1> stream = {{{"gradient accumulator", sizeof(float)}}};
+  return {machine, stream, node_elems, core::kMaxStateStreams};
+}
+
+void HostSums::fit() {
   std::uint64_t blocks = 0;
-  for (const Parameter& parameter : flow.parameters) {
+  first_block_.clear();
+  for (const Parameter& parameter : flow_.parameters) {
     first_block_.push_back(blocks);
     blocks += simd::reduce_block_count(parameter.elems);
   }
@@ -38,13 +42,16 @@ HostSums::HostSums(const Flow& flow, const topology::Machine& machine)
 
 std::span<const float> HostSums::bucket(std::uint32_t index) const {
   const plan::Bucket& shape = flow_.layout.buckets[index];
-  return store_.lease({shape.node, shape.node_offset, shape.padded_elems}).stream<float>(0);
+  return flow_.generation(index)
+      .sums.lease({shape.node, shape.node_offset, shape.padded_elems})
+      .stream<float>(0);
 }
 
 std::span<float> HostSums::segment(std::uint32_t index) const {
   const plan::Segment& segment = flow_.layout.segments[index];
   const plan::Bucket& shape = flow_.layout.buckets[segment.bucket];
-  return store_.lease({shape.node, shape.node_offset + segment.offset, segment.elems})
+  return flow_.generation(segment.bucket)
+      .sums.lease({shape.node, shape.node_offset + segment.offset, segment.elems})
       .stream<float>(0);
 }
 
@@ -97,8 +104,9 @@ device::GradientScalars HostSums::scalars(std::uint32_t parameter) const {
 
 void HostSums::touch(std::uint32_t index, std::uint32_t part, std::uint32_t parts) noexcept {
   const plan::Bucket& shape = flow_.layout.buckets[index];
-  const auto sums =
-      store_.lease({shape.node, shape.node_offset, shape.padded_elems}).stream<float>(0);
+  const auto sums = flow_.generation(index)
+                        .sums.lease({shape.node, shape.node_offset, shape.padded_elems})
+                        .stream<float>(0);
   const Range range = cut(sums.size(), part, parts);
   std::ranges::fill(sums.subspan(range.from, range.to - range.from), 0.0F);
 }

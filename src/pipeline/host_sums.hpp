@@ -15,8 +15,13 @@ namespace outboard::pipeline {
 
 class HostSums {
  public:
-  /// Maps 4 bytes for each element; touches nothing.
-  HostSums(const Flow& flow, const topology::Machine& machine);
+  /// The sums themselves are in each generation's store.
+  explicit HostSums(const Flow& flow) : flow_(flow) { fit(); }
+  /// Maps 4 bytes for each element, beside a state of that many; touches nothing.
+  [[nodiscard]] static memory::StateStore make_store(const topology::Machine& machine,
+                                                     std::span<const std::uint64_t> node_elems);
+  /// Makes room for the norms of the parameters that there are now. Between steps.
+  void fit();
 
   struct Addition {
     std::uint32_t segment = 0;
@@ -34,9 +39,6 @@ class HostSums {
   [[nodiscard]] std::span<const float> bucket(std::uint32_t bucket) const;
   /// What the norm kernel would have left for the whole parameter.
   [[nodiscard]] device::GradientScalars scalars(std::uint32_t parameter) const;
-  [[nodiscard]] std::vector<memory::StateStore::ArenaInfo> arenas() const {
-    return store_.arenas();
-  }
   /// Touches a bucket's pages on its node. As add().
   void touch(std::uint32_t bucket, std::uint32_t part, std::uint32_t parts) noexcept;
 
@@ -45,7 +47,6 @@ class HostSums {
   void reduce_blocks(std::uint32_t segment, std::uint64_t from, std::uint64_t to) noexcept;
 
   const Flow& flow_;
-  memory::StateStore store_;
   std::vector<std::uint64_t> first_block_;       // by parameter
   std::vector<simd::GradientReduction> blocks_;  // of the norm's tree, parameter after parameter
 };

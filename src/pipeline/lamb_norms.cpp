@@ -6,9 +6,10 @@
 
 namespace outboard::pipeline {
 
-LambNorms::LambNorms(const Flow& flow) : flow_(flow) {
+void LambNorms::fit() {
   std::uint64_t blocks = 0;
-  for (const Parameter& parameter : flow.parameters) {
+  first_block_.clear();
+  for (const Parameter& parameter : flow_.parameters) {
     first_block_.push_back(blocks);
     if (parameter.two_phase) blocks += simd::reduce_block_count(parameter.elems);
   }

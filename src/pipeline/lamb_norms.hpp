@@ -14,7 +14,9 @@ namespace outboard::pipeline {
 
 class LambNorms {
  public:
-  explicit LambNorms(const Flow& flow);
+  explicit LambNorms(const Flow& flow) : flow_(flow) {}
+  /// Makes room for the parameters that there are now; what an update has left is gone.
+  void fit();
 
   /// The entries of a segment's blocks, in order. Without the lock too: tasks write their own.
   [[nodiscard]] std::span<simd::BlockNorms> segment(const plan::Segment& segment) noexcept;

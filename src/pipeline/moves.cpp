@@ -11,12 +11,7 @@
 namespace outboard::pipeline {
 
 void Pipeline::require_movable() const {
-  for (const Parameter& parameter : flow_.parameters) {
-    if (!parameter.has_gradient) continue;
-    throw Error(ErrorCode::protocol_error, "set_placement(): a gradient of parameter '" +
-                                               parameter.name +
-                                               "' is pending; call step() or discard() first");
-  }
+  require_none_pending("set_placement()");
   if (slots_ == flow_.buckets.size()) return;
   throw Error(ErrorCode::invalid_config,
               "set_placement(): the host has room for " + std::to_string(slots_) + " of " +
@@ -33,7 +28,7 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
   if (change.device_budget_bytes) next.device_budget_bytes = *change.device_budget_bytes;
   next.validate();
   const std::vector<bool> resident =
-      plan::resident_buckets(flow_.layout, plan::wish_of(next, flow_.streams.elem_bytes()));
+      plan::resident_buckets(flow_.layout, plan::wish_of(next, flow_.state_bytes().fewest));
   if (resident != flow_.homes()) move_to(lock, resident, next.device_budget_bytes);
   // Not all of it: `log` may be what calls.
   config_.placement = next.placement;
@@ -42,7 +37,7 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
   auto_.reset();
   if (config_.placement != Placement::automatic) return;
   wait_for_idle(lock);
-  start_automatic(lock);
+  auto_ = start_automatic(lock);
 }
 
 void Pipeline::wait_for_idle(std::unique_lock<std::mutex>& lock) {
@@ -82,9 +77,9 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<boo
 // --- automatic ----------------------------------------------------------------------------------
 
 /// Nothing is running and no gradient pending.
-void Pipeline::start_automatic(std::unique_lock<std::mutex>& lock) {
-  auto_.emplace(flow_, plan::step_schedule(config_.schedule),
-                measure_rates(lock, flow_, trial_memory()));
+std::unique_ptr<AutoPlacement> Pipeline::start_automatic(std::unique_lock<std::mutex>& lock) {
+  return std::make_unique<AutoPlacement>(flow_, plan::step_schedule(config_.schedule),
+                                         measure_rates(lock, flow_, trial_memory()));
 }
 
 /// Pinned if any is: a slot or a buffer of the ring, the largest. Between steps nobody needs what
@@ -97,7 +92,10 @@ std::span<std::byte> Pipeline::trial_memory() const {
     }
   }
   if (!largest.empty()) return largest;
-  return staging_.ring().empty() ? largest : staging_.ring().front().bytes;
+  for (const Generation& generation : flow_.generations) {
+    if (!generation.staging.ring().empty()) return generation.staging.ring().front().bytes;
+  }
+  return {};
 }
 
 /// What may be resident, less what the device adds to each allocation and norms need beside it.

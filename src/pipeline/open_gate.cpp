@@ -149,7 +149,7 @@ void OpenGate::judge(std::uint32_t index) {
   if (gate_.overflowed(index)) {
     parameter.open = OpenState::left_out;
     left_out_ += 1;
-    if (ring_ != nullptr) ring_->drop_gradients(index);
+    for (BounceRing* ring : flow_.rings) ring->drop_gradients(index);
     return;
   }
   parameter.open = OpenState::updated;

@@ -35,9 +35,6 @@ class OpenGate {
   OpenGate(const OpenGate&) = delete;
   OpenGate& operator=(const OpenGate&) = delete;
 
-  /// Null while every slot is direct.
-  void set_ring(BounceRing* ring) noexcept { ring_ = ring; }
-
   /// The parameter's gradient of this step, or its last micro-batch, is on its way: its norm is
   /// queued, with sums on the host it is taken as they land. Fixes its hyper-parameters and orders
   /// the refresh behind all readers. Returns at once.
@@ -71,7 +68,6 @@ class OpenGate {
   StepGate& gate_;
   Readers& readers_;
   OpenGateListener& listener_;
-  BounceRing* ring_ = nullptr;
   std::uint32_t unknown_ = 0;   // given, and their scalars not known
   std::uint32_t updated_ = 0;   // parameters of this step
   std::uint32_t left_out_ = 0;  // of this step

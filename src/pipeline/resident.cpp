@@ -9,11 +9,6 @@
 #include "simd/rules/lamb.hpp"
 
 namespace outboard::pipeline {
-namespace {
-
-constexpr std::size_t kDeviceAlign = 256;  // as device memory is handed out
-
-}  // namespace
 
 Resident::Resident(Flow& flow) : flow_(flow), updated_(flow.backend.create_event()) {}
 
@@ -23,36 +18,60 @@ Resident::~Resident() {
 }
 
 void Resident::allocate(std::size_t budget_bytes) {
-  layout_ = lay_out(flow_.homes());
-  if (layout_.stream_bytes == 0) return;
-  require_room(layout_, budget_bytes);
-  const auto allocate = [&](std::size_t bytes) {
-    return static_cast<std::byte*>(flow_.backend.allocate(bytes));
-  };
+  parts_.clear();
+  allocate_new(budget_bytes);
+}
+
+void Resident::allocate_new(std::size_t budget_bytes) {
+  const std::size_t before = parts_.size();
+  const std::size_t held = held_bytes(1);
+  const std::vector<bool> resident = flow_.homes();
+  std::vector<Part> parts;
+  for (std::size_t i = before; i < flow_.generations.size(); ++i) {
+    parts.emplace_back().layout = lay_out(flow_.generations[i], resident);
+  }
+  require_room(parts, held, budget_bytes);
   try {
-    for (std::size_t i = 0; i < flow_.streams.streams(); ++i) {
-      streams_[i] = allocate(layout_.stream_bytes);
+    for (Part& part : parts) {
+      parts_.push_back(std::move(part));
+      allocate(parts_.back());
     }
-    if (layout_.sum_bytes > 0) sums_ = allocate(layout_.sum_bytes);
-    if (layout_.norm_bytes > 0) norms_ = allocate(layout_.norm_bytes);
   } catch (...) {
-    release();
+    release_from(before);
     throw;
   }
 }
 
-void Resident::require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const {
-  require_room(lay_out(resident), budget_bytes);
+void Resident::allocate(Part& part) {
+  const auto allocate = [&](std::size_t bytes) {
+    return bytes == 0 ? nullptr : static_cast<std::byte*>(flow_.backend.allocate(bytes));
+  };
+  for (std::size_t i = 0; i < part.layout.streams; ++i) {
+    part.streams[i] = allocate(part.layout.stream_bytes);
+  }
+  part.sums = allocate(part.layout.sum_bytes);
+  part.norms = allocate(part.layout.norm_bytes);
 }
 
-Resident::Layout Resident::lay_out(const std::vector<bool>& resident) const {
+/// What is held now is given back first.
+void Resident::require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const {
+  std::vector<Part> parts;
+  for (const Generation& generation : flow_.generations) {
+    parts.emplace_back().layout = lay_out(generation, resident);
+  }
+  require_room(parts, 0, budget_bytes);
+}
+
+Resident::Layout Resident::lay_out(const Generation& generation,
+                                   const std::vector<bool>& resident) const {
   Layout layout;
-  for (std::size_t i = 0; i < resident.size(); ++i) {
+  layout.streams = generation.streams.streams();
+  for (std::uint32_t i = generation.first_bucket; i < generation.end_bucket; ++i) {
     layout.offset.push_back(layout.stream_bytes);
     if (resident[i]) layout.stream_bytes += flow_.layout.buckets[i].padded_elems * sizeof(float);
   }
-  if (flow_.options.micro_batches > 0) lay_out_sums(resident, layout);
-  lay_out_norms(resident, layout);
+  if (flow_.options.micro_batches > 0) lay_out_sums(generation, resident, layout);
+  lay_out_norms(generation, resident, layout);
   return layout;
 }
 
@@ -62,8 +81,10 @@ bool Resident::is_resident(const Parameter& parameter, const std::vector<bool>& 
   return resident[flow_.layout.segments[parameter.segments.first].bucket];
 }
 
-void Resident::lay_out_sums(const std::vector<bool>& resident, Layout& layout) const {
-  for (const Parameter& parameter : flow_.parameters) {
+void Resident::lay_out_sums(const Generation& generation, const std::vector<bool>& resident,
+                            Layout& layout) const {
+  for (std::uint32_t i = generation.first_parameter; i < generation.end_parameter; ++i) {
+    const Parameter& parameter = flow_.parameters[i];
     layout.sum_offset.push_back(layout.sum_bytes);
     if (!is_resident(parameter, resident)) continue;
     layout.sum_bytes += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
@@ -71,38 +92,48 @@ void Resident::lay_out_sums(const std::vector<bool>& resident, Layout& layout) c
 }
 
 /// One parameter after the other takes both phases, so all use one area for their blocks.
-void Resident::lay_out_norms(const std::vector<bool>& resident, Layout& layout) const {
+void Resident::lay_out_norms(const Generation& generation, const std::vector<bool>& resident,
+                             Layout& layout) const {
   const auto takes_part = [&](const Parameter& parameter) {
     return parameter.two_phase && is_resident(parameter, resident);
   };
   std::uint64_t most = 0;
-  for (const Parameter& parameter : flow_.parameters) {
+  for (std::uint32_t i = generation.first_parameter; i < generation.end_parameter; ++i) {
+    const Parameter& parameter = flow_.parameters[i];
     if (takes_part(parameter)) most = std::max(most, simd::reduce_block_count(parameter.elems));
   }
   layout.norm_bytes = most * sizeof(simd::BlockNorms);
-  for (const Parameter& parameter : flow_.parameters) {
+  for (std::uint32_t i = generation.first_parameter; i < generation.end_parameter; ++i) {
     layout.trust_offset.push_back(layout.norm_bytes);
-    if (takes_part(parameter)) layout.norm_bytes += sizeof(float);
+    if (takes_part(flow_.parameters[i])) layout.norm_bytes += sizeof(float);
   }
 }
 
 /// Each allocation rounded up.
-std::size_t Resident::needed_bytes(const Layout& layout, std::size_t align) const {
-  return flow_.streams.streams() * core::round_up(layout.stream_bytes, align) + layout.sum_bytes +
-         core::round_up(layout.norm_bytes, align);
+std::size_t Resident::Layout::bytes(std::size_t align) const {
+  return streams * core::round_up(stream_bytes, align) + sum_bytes +
+         core::round_up(norm_bytes, align);
 }
 
-std::size_t Resident::held_bytes() const {
-  return streams_[0] == nullptr ? 0 : needed_bytes(layout_, kDeviceAlign);
+std::size_t Resident::held_bytes(std::size_t align) const {
+  std::size_t bytes = 0;
+  for (const Part& part : parts_) bytes += part.layout.bytes(align);
+  return bytes;
 }
 
 std::size_t Resident::most_overhead_bytes() const {
-  const Layout all = lay_out(std::vector<bool>(flow_.buckets.size(), true));
-  return all.norm_bytes + (flow_.streams.streams() + 1) * kDeviceAlign;
+  const std::vector<bool> all(flow_.buckets.size(), true);
+  std::size_t bytes = 0;
+  for (const Generation& generation : flow_.generations) {
+    const Layout layout = lay_out(generation, all);
+    bytes += layout.norm_bytes + (layout.streams + 1) * kDeviceAlign;
+  }
+  return bytes;
 }
 
-/// What is held now is given back first.
-void Resident::require_room(const Layout& layout, std::size_t budget_bytes) const {
+/// For `parts`, which come beside `held_bytes`; what else is held now is given back first.
+void Resident::require_room(std::span<const Part> parts, std::size_t held_bytes,
+                            std::size_t budget_bytes) const {
   const auto require = [](std::size_t needed, std::size_t there, const std::string& which,
                           const char* remedy) {
     if (needed <= there) return;
@@ -111,26 +142,50 @@ void Resident::require_room(const Layout& layout, std::size_t budget_bytes) cons
                     " bytes of device memory and " + which + ": " + std::to_string(needed - there) +
                     " bytes short; " + remedy);
   };
+  std::size_t aligned = 0;
+  std::size_t needed = held_bytes;
+  for (const Part& part : parts) {
+    aligned += part.layout.bytes(kDeviceAlign);
+    needed += part.layout.bytes(1);
+  }
+  if (aligned == 0) return;
   const device::MemoryInfo memory = flow_.backend.memory();
-  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + held_bytes();
-  require(needed_bytes(layout, kDeviceAlign), free_bytes,
+  const std::size_t given_back = held_bytes == 0 ? this->held_bytes() : 0;
+  const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + given_back;
+  require(aligned, free_bytes,
           std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) + " are free",
           "use Placement::host or a smaller fraction, or a larger device");
-  require(needed_bytes(layout, 1), budget_bytes,
-          "Config::device_budget_bytes is " + std::to_string(budget_bytes),
+  require(needed, budget_bytes, "Config::device_budget_bytes is " + std::to_string(budget_bytes),
           "use a smaller fraction or raise the budget");
 }
 
-void Resident::release() noexcept {
-  for (void*& stream : streams_) {
+void Resident::release_from(std::size_t generation) noexcept {
+  for (std::size_t i = generation; i < parts_.size(); ++i) release(parts_[i]);
+  parts_.erase(parts_.begin() + static_cast<std::ptrdiff_t>(std::min(generation, parts_.size())),
+               parts_.end());
+}
+
+void Resident::release(Part& part) noexcept {
+  for (void*& stream : part.streams) {
     if (stream != nullptr) flow_.backend.release(stream);
     stream = nullptr;
   }
-  for (std::byte** memory : {&sums_, &norms_}) {
+  for (std::byte** memory : {&part.sums, &part.norms}) {
     if (*memory != nullptr) flow_.backend.release(*memory);
     *memory = nullptr;
   }
-  layout_ = {};
+}
+
+Resident::Held Resident::held(std::size_t generation) const {
+  if (generation >= parts_.size()) return {};
+  const Part& part = parts_[generation];
+  Held held;
+  for (std::size_t i = 0; i < part.layout.streams; ++i) {
+    held.streams[i] = {static_cast<std::byte*>(part.streams[i]), part.layout.stream_bytes};
+  }
+  held.sums = {part.sums, part.layout.sum_bytes};
+  held.norms = {part.norms, part.layout.norm_bytes};
+  return held;
 }
 
 std::byte* Resident::stream_address(const plan::Segment& segment, std::size_t index) const {
@@ -144,7 +199,7 @@ Resident::Address Resident::address(const plan::Segment& segment) const {
   for (std::size_t i = 0; i < parameter.rule_streams; ++i) {
     out.state[i] = stream_address(segment, 1 + i);
   }
-  if (parameter.has_ema) out.ema = stream_address(segment, flow_.streams.ema_stream());
+  if (parameter.has_ema) out.ema = stream_address(segment, parameter.ema_stream);
   return out;
 }
 
@@ -157,7 +212,8 @@ simd::ConstElements Resident::gradient(const plan::Segment& segment) const {
 }
 
 std::byte* Resident::lr_trust(std::uint32_t parameter) const noexcept {
-  return norms_ + layout_.trust_offset[parameter];
+  const Part& part = parts_[flow_.parameters[parameter].generation];
+  return part.norms + part.layout.trust_offset[in_part(parameter)];
 }
 
 void Resident::update(void* overflow_counts) {
@@ -191,9 +247,9 @@ void Resident::measure(std::uint32_t index) {
                                 .state = state.state,
                                 .elems = segment.elems,
                                 .scalars = std::get<simd::LambScalars>(parameter.scalars),
-                                .norms = norms_ + first * sizeof(simd::BlockNorms)});
+                                .norms = norms(index) + first * sizeof(simd::BlockNorms)});
   }
-  flow_.backend.lamb_trust(update_stream(), {.norms = norms_,
+  flow_.backend.lamb_trust(update_stream(), {.norms = norms(index),
                                              .blocks = simd::reduce_block_count(parameter.elems),
                                              .lr = parameter.lr,
                                              .lr_trust = lr_trust(index)});

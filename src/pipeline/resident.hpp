@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "pipeline/flow.hpp"
@@ -21,14 +22,19 @@ class Resident {
   Resident(const Resident&) = delete;
   Resident& operator=(const Resident&) = delete;
 
-  /// Allocates the state of the buckets that are resident now, with Accumulate::host also their
-  /// parameters' sums of gradients. @throws Error{out_of_memory} saying how much is missing of
-  /// `budget_bytes` or of what is free; nothing is allocated then.
+  /// Allocates the state of the buckets that are resident now, each generation's by itself; with
+  /// Accumulate::host also their parameters' sums of gradients. Nothing is held before.
+  /// @throws Error{out_of_memory} saying how much is missing of `budget_bytes` or of what is free;
+  /// nothing is allocated then.
   void allocate(std::size_t budget_bytes);
+  /// The same for generations that have come since; what is held stays where it is and counts.
+  void allocate_new(std::size_t budget_bytes);
+  /// Gives back what generations from this one on hold.
+  void release_from(std::size_t generation) noexcept;
   /// @throws as allocate() would for these buckets, once what is held now is given back.
   void require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const;
   /// Gives all of it back.
-  void release() noexcept;
+  void release() noexcept { release_from(0); }
 
   /// Queues the update of every resident part of parameters that are `in_update`, behind the work
   /// that the norm stream waits for. `overflow_counts`: device memory of one std::uint64_t for each
@@ -50,46 +56,72 @@ class Resident {
     std::byte* ema = nullptr;
   };
   [[nodiscard]] Address address(const plan::Segment& segment) const;
-  /// The same in the engine's stream `index`, whatever the parameter's rule.
+  /// The same in stream `index` of its generation, whatever the parameter's rule.
   [[nodiscard]] std::byte* stream_address(const plan::Segment& segment, std::size_t index) const;
   /// Of a whole resident bucket.
   [[nodiscard]] std::byte* bucket_address(std::uint32_t bucket, std::size_t index) const {
-    return static_cast<std::byte*>(streams_[index]) + layout_.offset[bucket];
+    const std::uint32_t first = flow_.generation(bucket).first_bucket;
+    const Part& part = parts_[flow_.buckets[bucket].generation];
+    return static_cast<std::byte*>(part.streams[index]) + part.layout.offset[bucket - first];
   }
   /// Accumulate::host: device address of a resident parameter's FP32 sum; null if the trainer adds
   /// up.
   [[nodiscard]] std::byte* sums(std::uint32_t parameter) const noexcept {
-    return sums_ == nullptr ? nullptr : sums_ + layout_.sum_offset[parameter];
+    const Part& part = parts_[flow_.parameters[parameter].generation];
+    return part.sums == nullptr ? nullptr : part.sums + part.layout.sum_offset[in_part(parameter)];
   }
-  [[nodiscard]] const void* sums() const noexcept { return sums_; }
-  [[nodiscard]] std::size_t sum_bytes() const noexcept { return layout_.sum_bytes; }
-  [[nodiscard]] std::size_t stream_bytes() const noexcept { return layout_.stream_bytes; }
-  [[nodiscard]] void* stream(std::size_t index) const noexcept { return streams_[index]; }
-  /// What is held now, each allocation rounded up.
-  [[nodiscard]] std::size_t held_bytes() const;
+  /// What one generation holds: a range for each of its streams, sums, norms and trust ratios of
+  /// two-phase rules. Empty ranges: nothing of it is resident.
+  struct Held {
+    std::array<std::span<std::byte>, optim::kMaxStreams> streams;
+    std::span<const std::byte> sums, norms;
+  };
+  [[nodiscard]] Held held(std::size_t generation) const;
+  /// What is held now, each allocation rounded up to `align`.
+  [[nodiscard]] std::size_t held_bytes(std::size_t align = kDeviceAlign) const;
   /// Beside whole buckets' state, were all of them resident: norms, and what is rounded up.
   [[nodiscard]] std::size_t most_overhead_bytes() const;
-  /// Norms and trust ratios of two-phase rules.
-  [[nodiscard]] std::size_t norm_bytes() const noexcept { return layout_.norm_bytes; }
-  [[nodiscard]] const void* norms() const noexcept { return norms_; }
 
  private:
+  static constexpr std::size_t kDeviceAlign = 256;  // as device memory is handed out
+
+  // Of one generation; its buckets and parameters are counted from its first.
   struct Layout {
     std::vector<std::size_t> offset;  // bytes in each stream, by bucket
+    std::size_t streams = 0;
     std::size_t stream_bytes = 0;
     std::vector<std::size_t> sum_offset;  // bytes, by parameter
     std::size_t sum_bytes = 0;
-    std::vector<std::size_t> trust_offset;  // bytes in `norms_`, by parameter
+    std::vector<std::size_t> trust_offset;  // bytes in `norms`, by parameter
     std::size_t norm_bytes = 0;
+    [[nodiscard]] std::size_t bytes(std::size_t align) const;
   };
-  [[nodiscard]] Layout lay_out(const std::vector<bool>& resident) const;
-  void lay_out_sums(const std::vector<bool>& resident, Layout& layout) const;
-  void lay_out_norms(const std::vector<bool>& resident, Layout& layout) const;
+  struct Part {
+    Layout layout;
+    std::array<void*, optim::kMaxStreams> streams{};  // as the generation's state layout
+    std::byte* sums = nullptr;
+    std::byte* norms = nullptr;  // blocks of the largest two-phase parameter, then trust ratios
+  };
+  [[nodiscard]] std::uint32_t in_part(std::uint32_t parameter) const noexcept {
+    const std::uint32_t generation = flow_.parameters[parameter].generation;
+    return parameter - flow_.generations[generation].first_parameter;
+  }
+  [[nodiscard]] Layout lay_out(const Generation& generation,
+                               const std::vector<bool>& resident) const;
+  void lay_out_sums(const Generation& generation, const std::vector<bool>& resident,
+                    Layout& layout) const;
+  void lay_out_norms(const Generation& generation, const std::vector<bool>& resident,
+                     Layout& layout) const;
   [[nodiscard]] bool is_resident(const Parameter& parameter,
                                  const std::vector<bool>& resident) const;
-  [[nodiscard]] std::size_t needed_bytes(const Layout& layout, std::size_t align) const;
-  void require_room(const Layout& layout, std::size_t budget_bytes) const;
+  void require_room(std::span<const Part> parts, std::size_t held_bytes,
+                    std::size_t budget_bytes) const;
+  void allocate(Part& part);
+  void release(Part& part) noexcept;
   [[nodiscard]] simd::ConstElements gradient(const plan::Segment& segment) const;
+  [[nodiscard]] std::byte* norms(std::uint32_t parameter) const noexcept {
+    return parts_[flow_.parameters[parameter].generation].norms;
+  }
   [[nodiscard]] std::byte* lr_trust(std::uint32_t parameter) const noexcept;
   [[nodiscard]] NativeStream update_stream() const noexcept {
     return flow_.open_gate() ? flow_.resident_updates : flow_.norm;
@@ -97,11 +129,8 @@ class Resident {
   void update_segment(const plan::Segment& segment, std::byte* overflow_counts);
 
   Flow& flow_;
-  device::Event updated_;  // the last update()
-  Layout layout_;
-  std::byte* sums_ = nullptr;
-  std::byte* norms_ = nullptr;  // blocks of the largest two-phase parameter, then trust ratios
-  std::array<void*, optim::kMaxStreams> streams_{};  // as the engine's state layout
+  device::Event updated_;    // the last update()
+  std::vector<Part> parts_;  // by generation
 };
 
 }  // namespace outboard::pipeline

@@ -16,6 +16,7 @@ struct WholeState::Cut {
   const plan::Segment& segment;
   const Parameter& parameter;
   std::uint64_t first_element = 0;  // of the parameter
+  std::size_t stream_count = 0;     // of its generation
   std::array<std::span<float>, optim::kMaxStreams> streams{};
   simd::Elements weight{};  // in the slot
 };
@@ -79,8 +80,9 @@ void WholeState::for_each_cut(std::uint32_t index, std::uint32_t part, Use use) 
     const std::uint64_t to = std::min(end, segment.offset + segment.elems);
     if (from >= to) continue;
     Cut cut{segment, flow_.parameters[segment.parameter],
-            segment.first_element + (from - segment.offset)};
-    for (std::size_t k = 0; k < flow_.streams.streams(); ++k) {
+            segment.first_element + (from - segment.offset),
+            flow_.generation(index).streams.streams()};
+    for (std::size_t k = 0; k < cut.stream_count; ++k) {
       cut.streams[k] = state.template stream<float>(k).subspan(from, to - from);
     }
     cut.weight = {slot + from * dtype_bytes(bucket.dtype), optim::format_of(bucket.dtype)};
@@ -97,20 +99,20 @@ void WholeState::load_part(std::uint32_t index, std::uint32_t part) noexcept {
 
 void WholeState::load_cut(const Cut& cut) noexcept {
   const std::span<float> param = cut.streams[0];
-  const auto master = masters_[cut.segment.parameter];
-  if (master.empty()) {
+  const auto given = master(cut.segment.parameter);
+  if (given.empty()) {
     simd::to_float({cut.weight.data, cut.weight.format}, param);
   } else {
-    std::ranges::copy(master.subspan(cut.first_element, param.size()), param.begin());
+    std::ranges::copy(given.subspan(cut.first_element, param.size()), param.begin());
     flow_.weight_overflows[cut.segment.parameter] += simd::from_float(param, cut.weight);
   }
   // The streams that its own rule lacks too: their pages are to be there before the first step.
-  for (std::size_t i = 1; i < flow_.streams.streams(); ++i) std::ranges::fill(cut.streams[i], 0.0F);
+  for (std::size_t i = 1; i < cut.stream_count; ++i) std::ranges::fill(cut.streams[i], 0.0F);
   if (cut.parameter.rule_streams > 0) {
     std::ranges::fill(cut.streams[1], cut.parameter.initial_state);
   }
   if (cut.parameter.has_ema) {
-    std::ranges::copy(param, cut.streams[flow_.streams.ema_stream()].begin());
+    std::ranges::copy(param, cut.streams[cut.parameter.ema_stream].begin());
   }
 }
 
@@ -131,7 +133,7 @@ void WholeState::digest_part(std::uint32_t index, std::uint32_t part) noexcept {
     for (std::size_t i = 0; i < cut.parameter.rule_streams; ++i) {
       shard.state[i] = cut.streams[1 + i];
     }
-    if (cut.parameter.has_ema) shard.ema = cut.streams[flow_.streams.ema_stream()];
+    if (cut.parameter.has_ema) shard.ema = cut.streams[cut.parameter.ema_stream];
     sum += simd::digest_state(shard);
   });
   sum_.fetch_add(sum);

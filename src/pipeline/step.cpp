@@ -272,7 +272,7 @@ void Pipeline::start_updates() {
 }
 
 std::byte* Pipeline::overflow_counts() const {
-  return static_cast<std::byte*>(device_scalars_) + flow_.gradient_scalar_bytes();
+  return scalars_.device_counts();
 }
 
 void Pipeline::bucket_updated(Ticket ticket) noexcept {
@@ -334,7 +334,7 @@ void Pipeline::discard() {
     require_closed("discard()");
     if (open_gate_) return;
     // Gradients of the step before may still wait for the ring, where they look like these.
-    if (ring_) wait_for_last_step(lock);
+    if (!flow_.rings.empty()) wait_for_last_step(lock);
     gradient_out_->drop();
     if (auto_) auto_->restarted();
   });

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "outboard/config.hpp"
@@ -20,6 +21,7 @@
 #include "pipeline/open_gate.hpp"
 #include "pipeline/readers.hpp"
 #include "pipeline/resident.hpp"
+#include "pipeline/scalar_table.hpp"
 #include "pipeline/step_gate.hpp"
 #include "pipeline/update.hpp"
 #include "pipeline/weight_in.hpp"
@@ -52,6 +54,12 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
            const Config& config, const Model& model);
   /// Waits for everything in flight.
   ~Pipeline();
+  /// Adds a generation: `model.parameters` are the new ones. Between steps; blocks. What is there
+  /// already stays where it is. @throws as the constructor; the pipeline is then as it was before,
+  /// unless the device is lost.
+  void grow(const topology::Machine& machine, const Model& model);
+  /// @throws Error{protocol_error} naming the first parameter that has a gradient pending.
+  void require_no_gradient(const std::string& call);
 
   /// `groups`: hyper-parameters by group id, read before this returns (Schedule::open).
   void gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream,
@@ -80,21 +88,43 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
 
  private:
   // build.cpp
-  void create_tables(const topology::Machine& machine, const Model& model);
-  void create_parameters(const Model& model);
-  void create_memory(const topology::Machine& machine);
-  void create_host_memory(const topology::Machine& machine);
-  void create_streams_and_events();
+  void create_streams();
   void create_stages();
-  void load(std::span<const ParameterInput> parameters);
-  void load(std::unique_lock<std::mutex>& lock, std::span<const std::span<const float>> masters);
-  [[nodiscard]] bool all_slots_direct() const;
-  [[nodiscard]] std::string describe_placement() const;
-  void report_bindings();
-  void report_staging();
-  [[nodiscard]] std::int64_t busy_ns() const;
   void wait_for_work_in_flight() noexcept;
   void release() noexcept;
+
+  // grow.cpp
+  struct Mark;
+  struct Sizes {
+    std::size_t parameters = 0, segments = 0, buckets = 0;
+  };
+  void settle(std::unique_lock<std::mutex>& lock);
+  void add_generation(std::unique_lock<std::mutex>& lock, const topology::Machine& machine,
+                      const Model& model);
+  void forget_work(const Mark& mark) noexcept;
+  void roll_back(Mark& mark) noexcept;
+  void append_tables(const topology::Machine& machine, const Model& model);
+  void append_parameters(const Model& model);
+  void append_buckets(const plan::PlacedModel& placed);
+  void append_memory(const topology::Machine& machine);
+  void append_host_memory(const topology::Machine& machine);
+  [[nodiscard]] std::optional<std::size_t> unpinned_slots() const;
+  [[nodiscard]] BounceRing* largest_ring() const;
+  [[nodiscard]] bool all_slots_direct() const;
+  void append_ring();
+  void append_events();
+  void destroy_events(const Sizes& from) noexcept;
+  [[nodiscard]] WholeState::Scalars whole_state_scalars() const noexcept;
+  void fit_stages();
+  void load(std::unique_lock<std::mutex>& lock, std::span<const ParameterInput> parameters,
+            const ScalarTable& before);
+
+  // holdings.cpp
+  void report_bindings();
+  void report_staging();
+  void add_host_memory(MemoryLedger& ledger) const;
+  [[nodiscard]] std::string describe_placement() const;
+  [[nodiscard]] std::int64_t busy_ns() const;
 
   // moves.cpp
   void require_movable() const;
@@ -102,7 +132,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void move_to(std::unique_lock<std::mutex>& lock, const std::vector<bool>& resident,
                std::size_t budget_bytes);
   void wait_for_idle(std::unique_lock<std::mutex>& lock);
-  void start_automatic(std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] std::unique_ptr<AutoPlacement> start_automatic(std::unique_lock<std::mutex>& lock);
   void place_automatically(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] std::uint64_t automatic_budget() const;
   [[nodiscard]] std::span<std::byte> trial_memory() const;
@@ -111,6 +141,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void require_gradient_allowed(const Parameter& parameter, const void* gradient) const;
   void require_range(const Parameter& parameter, const char* what, const void* address) const;
   void require_closed(const char* call) const;
+  void require_none_pending(const std::string& call) const;
   [[nodiscard]] bool any_gradient() const;
   [[nodiscard]] bool gradient_complete(const Parameter& parameter) const;
   void step_open(std::unique_lock<std::mutex>& lock, std::span<const optim::Group> groups,
@@ -155,11 +186,9 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
 
   Config config_;
   Flow flow_;
-  memory::StagingPool staging_;
   std::vector<bool> host_room_;  // by bucket
   std::size_t slots_ = 0;        // buckets with room on the host
-  memory::PinnedRegion host_scalars_;
-  void* device_scalars_ = nullptr;  // GradientScalars, overflow counts, digest sum
+  ScalarTable scalars_;
   device::Event uploads_passed_;
   bool streams_created_ = false;
   std::vector<std::uint64_t> reported_overflows_;
@@ -177,9 +206,9 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   std::optional<WeightIn> weight_in_;
   std::optional<Update> update_;
   std::optional<GradientOut> gradient_out_;
-  std::optional<BounceRing> ring_;
+  std::vector<std::unique_ptr<BounceRing>> rings_;  // as Flow::rings
   std::optional<WholeState> whole_state_;
-  std::optional<AutoPlacement> auto_;  // Placement::automatic
+  std::unique_ptr<AutoPlacement> auto_;  // Placement::automatic
   std::optional<OpenGate> open_gate_;
 };
 

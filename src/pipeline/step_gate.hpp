@@ -31,6 +31,11 @@ class StepGate {
   StepGate(const StepGate&) = delete;
   StepGate& operator=(const StepGate&) = delete;
 
+  /// The tables lie elsewhere now, with the same counts. Between steps.
+  void set_scalars(const void* scalars, std::span<std::byte> host) noexcept {
+    scalars_ = scalars;
+    host_ = host;
+  }
   /// From now on the overflow counts come along: there is, or was, resident state.
   void fetch_overflow_counts() noexcept { overflow_counts_ = true; }
   void set_accumulation(std::uint32_t micro_batches) noexcept {

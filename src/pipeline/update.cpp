@@ -40,7 +40,14 @@ void join_update(Parameter& parameter) {
 }
 
 Update::Update(Flow& flow, UpdateListener& listener)
-    : flow_(flow), listener_(listener), norms_(flow), running_(flow.layout.buckets.size()) {}
+    : flow_(flow), listener_(listener), norms_(flow) {
+  fit();
+}
+
+void Update::fit() {
+  norms_.fit();
+  running_.resize(flow_.layout.buckets.size());
+}
 
 void Update::open(std::uint32_t bucket) {
   BucketRun& run = flow_.buckets[bucket];
@@ -124,7 +131,7 @@ simd::UpdateShard Update::shard(std::uint32_t bucket, const Cut& cut) const noex
   out.weight = {slot, format};
   out.param = stream(0);
   for (std::size_t i = 0; i < parameter.rule_streams; ++i) out.state[i] = stream(1 + i);
-  if (parameter.has_ema) out.ema = stream(flow_.streams.ema_stream());
+  if (parameter.has_ema) out.ema = stream(parameter.ema_stream);
   out.first_element = cut.segment.first_element + (cut.from - cut.segment.offset);
   return out;
 }

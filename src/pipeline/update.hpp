@@ -36,6 +36,8 @@ class UpdateListener {
 class Update final : public ArrivalListener {
  public:
   Update(Flow& flow, UpdateListener& listener);
+  /// Buckets have come or gone. Without an update that runs; allocates only for what has come.
+  void fit();
 
   /// Opens the gate for a bucket some of whose segments are `in_update`. Its update before must
   /// have ended.

@@ -34,7 +34,7 @@ void WeightIn::start(std::uint32_t bucket) noexcept {
     flow_.capture_failure([&] { queue_copies(bucket); });
     finish(bucket);
   } else {
-    flow_.capture_failure([&] { ring_->request_weight(bucket); });
+    flow_.capture_failure([&] { flow_.buckets[bucket].ring->request_weight(bucket); });
   }
 }
 

@@ -13,8 +13,6 @@ namespace outboard::pipeline {
 class WeightIn {
  public:
   explicit WeightIn(Flow& flow) : flow_(flow) {}
-  /// Null while every slot is direct.
-  void set_ring(BounceRing* ring) noexcept { ring_ = ring; }
 
   /// Queues the bucket's upload now, behind its flag (FlowOptions::uploads_ahead).
   void queue_ahead(std::uint32_t bucket);
@@ -33,7 +31,6 @@ class WeightIn {
   void queue_copies(std::uint32_t bucket);
 
   Flow& flow_;
-  BounceRing* ring_ = nullptr;
 };
 
 }  // namespace outboard::pipeline

@@ -43,16 +43,27 @@ void WholeState::for_each_segment(plan::SegmentRange range, bool resident, Use u
 
 void WholeState::load(std::unique_lock<std::mutex>& lock,
                       std::span<const std::span<const float>> masters) {
+  const Generation& last = flow_.generations.back();
   masters_ = masters;
+  first_parameter_ = last.first_parameter;
   require_finite_masters();
   std::vector<std::uint32_t> from_device;
-  for (std::uint32_t i = 0; i < masters.size(); ++i) {
-    if (masters[i].empty()) from_device.push_back(i);
+  for (std::uint32_t i = last.first_parameter; i < last.end_parameter; ++i) {
+    if (master(i).empty()) from_device.push_back(i);
   }
   require_finite_weights(lock, "commit()", from_device);
-  if (flow_.resident_count < flow_.buckets.size()) load_host(lock);
-  if (flow_.resident_count > 0) load_resident(lock);
+  std::uint32_t resident = 0;
+  for (std::uint32_t i = last.first_bucket; i < last.end_bucket; ++i) {
+    resident += flow_.buckets[i].resident ? 1 : 0;
+  }
+  if (resident < last.end_bucket - last.first_bucket) load_host(lock);
+  if (resident > 0) load_resident(lock);
   masters_ = {};
+}
+
+plan::SegmentRange WholeState::loaded_segments() const {
+  const std::uint32_t first = flow_.generations.back().first_segment;
+  return {first, static_cast<std::uint32_t>(flow_.layout.segments.size()) - first};
 }
 
 void WholeState::require_finite_masters() const {
@@ -60,8 +71,8 @@ void WholeState::require_finite_masters() const {
     const simd::GradientReduction found =
         simd::reduce_gradient({masters_[i].data(), simd::Format::f32}, masters_[i].size());
     if (found.non_finite == 0) continue;
-    refuse_non_finite("commit()", flow_.parameters[i].name, "`master`", found.first_non_finite,
-                      found.first_is_nan);
+    refuse_non_finite("commit()", flow_.parameters[first_parameter_ + i].name, "`master`",
+                      found.first_non_finite, found.first_is_nan);
   }
 }
 
@@ -87,14 +98,14 @@ void WholeState::require_finite_weights(std::unique_lock<std::mutex>& lock, cons
 }
 
 void WholeState::load_host(std::unique_lock<std::mutex>& lock) {
-  const plan::SegmentRange all{0, static_cast<std::uint32_t>(flow_.layout.segments.size())};
-  for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
-    if (masters_[i].empty()) copy_weights_to_slots(flow_.parameters[i].segments);
+  const Generation& last = flow_.generations.back();
+  for (std::uint32_t i = last.first_parameter; i < last.end_parameter; ++i) {
+    if (master(i).empty()) copy_weights_to_slots(flow_.parameters[i].segments);
   }
   synchronize(lock, flow_.down, "commit(): the initial weights");
-  run(lock, Job::load, all);
-  for_each_segment(all, false, [&](const plan::Segment& segment) {
-    if (masters_[segment.parameter].empty()) return;
+  run(lock, Job::load, loaded_segments());
+  for_each_segment(loaded_segments(), false, [&](const plan::Segment& segment) {
+    if (master(segment.parameter).empty()) return;
     flow_.backend.copy_to_device(flow_.weight_address(segment), flow_.slot_bytes(segment),
                                  flow_.up);
   });
@@ -111,10 +122,10 @@ void WholeState::copy_weights_to_slots(plan::SegmentRange range) {
 void WholeState::load_resident(std::unique_lock<std::mutex>& lock) {
   std::vector<std::vector<std::byte>> weights;
   with_borrowed_memory(lock, [&] {
-    for (std::size_t i = 0; i < flow_.streams.streams(); ++i) {
-      flow_.backend.fill_zero(flow_.up, resident_.stream(i), resident_.stream_bytes());
+    for (const auto stream : resident_.held(flow_.generations.size() - 1).streams) {
+      if (!stream.empty()) flow_.backend.fill_zero(flow_.up, stream.data(), stream.size());
     }
-    for_each_segment({0, static_cast<std::uint32_t>(flow_.layout.segments.size())}, true,
+    for_each_segment(loaded_segments(), true,
                      [&](const plan::Segment& segment) { load_resident(segment, weights); });
     synchronize(lock, flow_.up, "commit(): the initial state");
   });
@@ -126,10 +137,10 @@ void WholeState::load_resident(const plan::Segment& segment,
   const Parameter& parameter = flow_.parameters[segment.parameter];
   const auto state = resident_.address(segment);
   const simd::Elements weight{flow_.weight_address(segment), optim::format_of(parameter.dtype)};
-  if (const auto master = masters_[segment.parameter]; master.empty()) {
+  if (const auto given = master(segment.parameter); given.empty()) {
     flow_.backend.to_float(flow_.up, state.param, {weight.data, weight.format}, segment.elems);
   } else {
-    const auto values = master.subspan(segment.first_element, segment.elems);
+    const auto values = given.subspan(segment.first_element, segment.elems);
     auto& bytes = weights.emplace_back(segment.elems * flow_.elem_bytes(segment));
     flow_.weight_overflows[segment.parameter] +=
         simd::from_float(values, {bytes.data(), weight.format});
@@ -169,25 +180,25 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
 }
 
 template <class Use>
-void WholeState::for_each_resident_stream(Use use) const {
-  for (std::uint32_t i = 0; i < flow_.buckets.size(); ++i) {
+void WholeState::for_each_resident_stream(std::uint32_t first, Use use) const {
+  for (std::uint32_t i = first; i < flow_.buckets.size(); ++i) {
     if (!flow_.buckets[i].resident) continue;
     const auto state = flow_.lease(i);
-    for (std::size_t k = 0; k < flow_.streams.streams(); ++k) {
+    for (std::size_t k = 0; k < flow_.generation(i).streams.streams(); ++k) {
       use(state.stream<std::byte>(k), resident_.bucket_address(i, k));
     }
   }
 }
 
 void WholeState::move_to_host(std::unique_lock<std::mutex>& lock) {
-  for_each_resident_stream([&](std::span<std::byte> host, const void* device) {
+  for_each_resident_stream(0, [&](std::span<std::byte> host, const void* device) {
     flow_.backend.copy_to_host(host, device, flow_.up);
   });
   synchronize(lock, flow_.up, "state on its way to the host");
 }
 
-void WholeState::move_to_device(std::unique_lock<std::mutex>& lock) {
-  for_each_resident_stream([&](std::span<const std::byte> host, void* device) {
+void WholeState::move_to_device(std::unique_lock<std::mutex>& lock, std::uint32_t first) {
+  for_each_resident_stream(first, [&](std::span<const std::byte> host, void* device) {
     flow_.backend.copy_to_device(device, host, flow_.up);
   });
   synchronize(lock, flow_.up, "state on its way to the device");
@@ -241,10 +252,10 @@ void WholeState::read(std::unique_lock<std::mutex>& lock, std::uint32_t index,
   });
 }
 
-/// Among the engine's streams.
+/// Among its generation's streams.
 std::size_t WholeState::stream_of(std::uint32_t parameter, const StateRead& read) const {
   const bool own = read.stream <= flow_.parameters[parameter].rule_streams;
-  return own ? read.stream : flow_.streams.ema_stream();
+  return own ? read.stream : flow_.parameters[parameter].ema_stream;
 }
 
 void WholeState::read_host(const plan::Segment& segment, std::span<const StateRead> reads) {

@@ -38,17 +38,20 @@ class WholeState {
   WholeState(const WholeState&) = delete;
   WholeState& operator=(const WholeState&) = delete;
 
-  /// Masters from `masters[i]` if not empty (the device weight follows), else from the device
-  /// weight; averages as the masters, the rest as the rules begin. Touches every page of the state
-  /// once, on its node.
+  /// The scalars lie elsewhere now. Between steps.
+  void set_scalars(const Scalars& scalars) noexcept { scalars_ = scalars; }
+  /// The state of the last generation, whose parameters' masters come from `masters[i]` if not
+  /// empty (the device weight follows), else from the device weight; averages as the masters, the
+  /// rest as the rules begin. Touches every page of that state once, on its node.
   /// @throws Error{invalid_argument} naming the first NaN or Inf.
   void load(std::unique_lock<std::mutex>& lock, std::span<const std::span<const float>> masters);
   /// Masters of one parameter from its device weight, behind `stream`.
   /// @throws Error{invalid_argument} naming the first NaN or Inf; nothing has changed then.
   void reread(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
-  /// The state of every resident bucket from the device to its room on the host, or back. Waits.
+  /// The state of every resident bucket from the device to its room on the host, or back, of
+  /// buckets from `first` on. Waits.
   void move_to_host(std::unique_lock<std::mutex>& lock);
-  void move_to_device(std::unique_lock<std::mutex>& lock);
+  void move_to_device(std::unique_lock<std::mutex>& lock, std::uint32_t first = 0);
   /// Digest of all streams, step counts and the loss scale.
   std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
   void read(std::unique_lock<std::mutex>& lock, std::uint32_t parameter,
@@ -62,6 +65,7 @@ class WholeState {
   void require_finite_weights(std::unique_lock<std::mutex>& lock, const char* call,
                               std::span<const std::uint32_t> parameters);
   void require_finite_masters() const;
+  [[nodiscard]] plan::SegmentRange loaded_segments() const;
   void copy_weights_to_slots(plan::SegmentRange range);
   void load_host(std::unique_lock<std::mutex>& lock);
   void load_resident(std::unique_lock<std::mutex>& lock);
@@ -80,7 +84,10 @@ class WholeState {
   std::uint64_t digest_host(std::unique_lock<std::mutex>& lock);
   std::uint64_t digest_resident(std::unique_lock<std::mutex>& lock);
   template <class Use>
-  void for_each_resident_stream(Use use) const;
+  void for_each_resident_stream(std::uint32_t first, Use use) const;
+  [[nodiscard]] std::span<const float> master(std::uint32_t parameter) const {
+    return masters_[parameter - first_parameter_];
+  }
   template <class Use>
   void for_each_segment(plan::SegmentRange range, bool resident, Use use) const;
   template <class Use>
@@ -95,7 +102,8 @@ class WholeState {
   device::Event passed_;
   Job job_ = Job::load;
   std::uint32_t only_parameter_ = 0;
-  std::span<const std::span<const float>> masters_;
+  std::span<const std::span<const float>> masters_;  // of the parameters that are loaded
+  std::uint32_t first_parameter_ = 0;                // the first of those
   std::atomic<std::uint64_t> sum_{0};
 };
 

@@ -93,6 +93,29 @@ void assign_nodes(ModelLayout& layout, std::span<const double> weights,
   }
 }
 
+void append_layout(ModelLayout& layout, const ModelLayout& more) {
+  const auto parameters = static_cast<std::uint32_t>(layout.parameters.size());
+  const auto segments = static_cast<std::uint32_t>(layout.segments.size());
+  const auto buckets = static_cast<std::uint32_t>(layout.buckets.size());
+  for (Segment segment : more.segments) {
+    segment.parameter += parameters;
+    segment.bucket += buckets;
+    layout.segments.push_back(segment);
+  }
+  for (Bucket bucket : more.buckets) {
+    bucket.first_segment += segments;
+    bucket.unit += buckets;
+    layout.buckets.push_back(bucket);
+  }
+  for (const SegmentRange& range : more.parameters) {
+    layout.parameters.push_back({range.first + segments, range.count});
+  }
+  layout.node_elems.resize(std::max(layout.node_elems.size(), more.node_elems.size()), 0);
+  for (std::size_t node = 0; node < more.node_elems.size(); ++node) {
+    layout.node_elems[node] += more.node_elems[node];
+  }
+}
+
 ModelLayout make_layout(std::span<const ParameterShape> parameters, std::uint64_t bucket_bytes,
                         std::span<const double> node_weights) {
   ModelLayout layout;

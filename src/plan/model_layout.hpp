@@ -74,6 +74,11 @@ struct ModelLayout {
                                       std::uint64_t bucket_bytes,
                                       std::span<const double> node_weights);
 
+/// Puts another layout behind: its parameters, segments, buckets and units are numbered on, and
+/// what lies on a node adds up. Its buckets keep their offsets, which are those of memory of its
+/// own.
+void append_layout(ModelLayout& layout, const ModelLayout& more);
+
 /// Deals the buckets out to the nodes again, those alone that have room on the host.
 void assign_nodes(ModelLayout& layout, std::span<const double> node_weights,
                   const std::vector<bool>& on_host);

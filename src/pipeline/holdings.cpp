@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pipeline holds, and how that is told.
+#include <iomanip>
+#include <sstream>
+#include <string>
+
+#include "pipeline/step.hpp"
+
+namespace outboard::pipeline {
+
+/// Once for all arenas: what refuses one binding refuses the others.
+void Pipeline::report_bindings() {
+  for (const auto& info : flow_.generations.front().state.arenas()) {
+    if (info.arena.binding_note().empty()) continue;
+    warn("memory binding: " + info.arena.binding_note() +
+         "; pages lie where they are first touched, which is on their node as long as its workers "
+         "are bound");
+    return;
+  }
+}
+
+/// Of the last generation.
+void Pipeline::report_staging() {
+  const memory::StagingPool& staging = flow_.generations.back().staging;
+  const std::size_t through_ring = staging.slots() - staging.direct_slots();
+  if (!scalars_.region().pinned() && through_ring == 0) {  // else one warning says it for both
+    warn(
+        "pinned host memory: the device refuses to pin the gate's scalars; each step() waits for a "
+        "slower copy. Raise the limit on locked memory (ulimit -l)");
+  }
+  if (through_ring == 0) return;
+  const char* why = "";
+  if (!staging.ring_pinned()) {
+    why = unpinned_slots() == std::size_t{0}
+              ? " (Config::pinned_slots leaves nothing, not even a bounce buffer)"
+              : " (the device refuses to pin even a bounce buffer)";
+  }
+  warn("pinned host memory: staging wants " + std::to_string(staging.wanted_bytes()) + " bytes, " +
+       std::to_string(staging.pinned_bytes()) + " are pinned" + why + "; " +
+       std::to_string(through_ring) + " of " + std::to_string(staging.slots()) +
+       " buckets go through a bounce ring, at 4 more bytes of host traffic per parameter; raise "
+       "Config::pinned_slots or the limit on locked memory (ulimit -l)");
+}
+
+StepStats Pipeline::stats() {
+  const std::lock_guard lock(flow_.mutex);
+  StepStats stats = flow_.stats;
+  stats.update_busy_us = static_cast<double>(busy_ns() - busy_before_ns_) * 1e-3;
+  stats.device_fraction = flow_.share().fraction();
+  if (auto_) stats.predicted_step_us = auto_->predicted_us();
+  if (auto_) stats.measured_step_us = auto_->measured_us();
+  return stats;
+}
+
+std::int64_t Pipeline::busy_ns() const {
+  std::int64_t sum = 0;
+  for (std::uint32_t node = 0; node < flow_.executor.nodes(); ++node) {
+    sum += flow_.executor.busy_ns(node);
+  }
+  return sum;
+}
+
+MemoryLedger Pipeline::ledger() {
+  MemoryLedger ledger;
+  for (const Parameter& parameter : flow_.parameters) ledger.trainable_elems += parameter.elems;
+  add_host_memory(ledger);
+  const auto scalars = scalars_.region().bytes();
+  ledger.entries.push_back(
+      {"gate scalars",
+       scalars_.region().pinned() ? MemoryPlace::host_pinned : MemoryPlace::host_pageable,
+       scalars_.region().node(), scalars.size(), scalars.data()});
+  ledger.entries.push_back(
+      {"gate scalars", MemoryPlace::device, 0, scalars_.bytes(), scalars_.device()});
+  const auto add_device = [&](const std::string& purpose, std::span<const std::byte> range) {
+    if (range.empty()) return;
+    ledger.entries.push_back({purpose, MemoryPlace::device, 0, range.size(), range.data()});
+  };
+  for (std::size_t i = 0; i < flow_.generations.size(); ++i) {
+    const Resident::Held held = resident_->held(i);
+    const optim::StateLayout& streams = flow_.generations[i].streams;
+    for (std::size_t k = 0; k < streams.streams(); ++k) {
+      add_device(streams.purposes[k], held.streams[k]);
+    }
+    add_device("block norms", held.norms);
+    add_device("gradient accumulator", held.sums);
+  }
+  return ledger;
+}
+
+/// Purpose by purpose, generation after generation.
+void Pipeline::add_host_memory(MemoryLedger& ledger) const {
+  const auto add_arenas = [&](const memory::StateStore& store) {
+    for (const auto& info : store.arenas()) {
+      if (info.arena.bytes().empty()) continue;
+      ledger.entries.push_back({info.purpose, MemoryPlace::host_pageable, info.arena.node(),
+                                info.arena.bytes().size(), info.arena.bytes().data()});
+    }
+  };
+  for (const Generation& generation : flow_.generations) add_arenas(generation.state);
+  for (const Generation& generation : flow_.generations) add_arenas(generation.sums);
+  for (const Generation& generation : flow_.generations) {
+    for (const auto& region : generation.staging.regions()) {
+      const auto place = region.pinned ? MemoryPlace::host_pinned : MemoryPlace::host_pageable;
+      ledger.entries.push_back(
+          {region.purpose, place, region.node, region.bytes.size(), region.bytes.data()});
+    }
+  }
+}
+
+std::string Pipeline::describe_placement() const {
+  const std::size_t all = flow_.buckets.size();
+  const std::string text = std::string("placement: ") + (auto_ ? "automatic, " : "") +
+                           std::to_string(all) + " buckets, ";
+  if (flow_.resident_count == 0) return text + "all on the host\n";
+  if (flow_.resident_count == all) return text + "all device-resident\n";
+  std::ostringstream share;
+  share << std::fixed << std::setprecision(1) << 100.0 * flow_.share().fraction();
+  return text + std::to_string(flow_.resident_count) + " device-resident (" + share.str() +
+         " % of the state), " + std::to_string(all - flow_.resident_count) + " on the host\n";
+}
+
+std::string Pipeline::describe() {
+  std::string text = describe_placement();
+  if (slots_ == 0) return text;
+  std::size_t direct = 0;
+  std::size_t buffers = 0;
+  for (const Generation& generation : flow_.generations) {
+    direct += generation.staging.direct_slots();
+    buffers += generation.staging.ring().size();
+  }
+  text += "staging: " + std::to_string(direct) + " of " + std::to_string(slots_) +
+          " slots pinned, bounce ring of " + std::to_string(buffers) + "\n";
+  text +=
+      std::string("uploads: ") +
+      (flow_.options.uploads_ahead ? "queued at the gate, behind flags" : "queued when updated") +
+      "\n";
+  return text;
+}
+
+}  // namespace outboard::pipeline
