@@ -189,9 +189,11 @@ void Pipeline::append_tables(const topology::Machine& machine, const Model& mode
   }
   Generation& generation = flow_.generations.emplace_back();
   generation.streams = optim::make_state_layout(model.groups, used);
-  const plan::PlacedModel placed =
-      plan::place_model(shapes, config_.bucket_bytes, weights,
-                        plan::wish_of(config_, generation.streams.elem_bytes()));
+  plan::PlacementWish wish = plan::wish_of(config_, generation.streams.elem_bytes());
+  const Flow::Share share = flow_.share();
+  wish.other_elems = share.elems;
+  wish.other_resident_elems = share.resident_elems;
+  const plan::PlacedModel placed = plan::place_model(shapes, config_.bucket_bytes, weights, wish);
   generation.first_parameter = count32(flow_.parameters.size());
   generation.first_segment = count32(flow_.segments.size());
   generation.first_bucket = count32(flow_.buckets.size());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 #include "optim/rule_scalars.hpp"
 #include "simd/reduce.hpp"
@@ -31,7 +32,24 @@ class Trials {
   Trials(const Trials&) = delete;
   Trials& operator=(const Trials&) = delete;
 
+  /// A trial that fails leaves the engine's streams destroyed: what they held uses the scratch
+  /// memory.
   plan::Rates run() {
+    try {
+      return measure();
+    } catch (...) {
+      if (lock_.owns_lock()) lock_.unlock();
+      for (NativeStream* stream : {&flow_.down, &flow_.up, &flow_.norm}) {
+        const NativeStream gone = std::exchange(*stream, NativeStream{});
+        if (gone != NativeStream{}) flow_.backend.destroy_stream(gone);
+      }
+      lock_.lock();
+      throw;
+    }
+  }
+
+ private:
+  plan::Rates measure() {
     plan::Rates rates;
     rates.node_elems_per_s.assign(flow_.executor.nodes(), 0.0);
     if (!take_scratch()) return rates;
@@ -44,7 +62,6 @@ class Trials {
     return rates;
   }
 
- private:
   /// @return false if the device has no room for a block.
   bool take_scratch() {
     const device::MemoryInfo memory = flow_.backend.memory();

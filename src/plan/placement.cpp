@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "plan/placement.hpp"
 
+#include <algorithm>
 #include <string>
 
 #include "outboard/error.hpp"
@@ -9,12 +10,32 @@
 namespace outboard::plan {
 namespace {
 
+std::uint64_t padded_elems(const ModelLayout& layout) {
+  std::uint64_t elems = 0;
+  for (const Bucket& bucket : layout.buckets) elems += bucket.padded_elems;
+  return elems;
+}
+
+/// The share of the layout's own buckets that brings all of the state to the fraction, or as near
+/// to it as they can.
+Policy fraction_policy(const ModelLayout& layout, const PlacementWish& wish) {
+  Policy policy{.kind = PolicyKind::fraction, .device_fraction = wish.device_fraction};
+  if (wish.other_elems == 0) return policy;
+  const auto own = static_cast<double>(padded_elems(layout));
+  const double all = own + static_cast<double>(wish.other_elems);
+  const double wanted = wish.device_fraction * all - static_cast<double>(wish.other_resident_elems);
+  policy.device_fraction = std::clamp(wanted / own, 0.0, 1.0);
+  policy.fraction_tolerance = kFractionTolerance * all / own;
+  return policy;
+}
+
 /// A fraction is met whatever the speeds and the trainer's times.
 std::vector<bool> resident_for_fraction(const ModelLayout& layout, const PlacementWish& wish) {
+  if (layout.buckets.empty()) return {};
   StepTimes times;
   for (std::uint32_t p = 0; p < layout.parameters.size(); ++p) times.backward.push_back({0.0, p});
-  const Policy policy{.kind = PolicyKind::fraction, .device_fraction = wish.device_fraction};
-  const Plan found = plan(layout, {.node_elems_per_s = {0.0}}, times, wish.memory, policy);
+  const Plan found =
+      plan(layout, {.node_elems_per_s = {0.0}}, times, wish.memory, fraction_policy(layout, wish));
   std::vector<bool> resident;
   resident.reserve(found.buckets.size());
   for (const BucketPlace& place : found.buckets) {
@@ -24,9 +45,7 @@ std::vector<bool> resident_for_fraction(const ModelLayout& layout, const Placeme
 }
 
 void require_room_for_all(const ModelLayout& layout, const DeviceMemory& memory) {
-  std::uint64_t elems = 0;
-  for (const Bucket& bucket : layout.buckets) elems += bucket.padded_elems;
-  const std::uint64_t needed = elems * memory.state_bytes_per_elem;
+  const std::uint64_t needed = padded_elems(layout) * memory.state_bytes_per_elem;
   if (needed <= memory.budget_bytes) return;
   throw Error(ErrorCode::out_of_memory,
               "device-resident optimizer state needs " + std::to_string(needed) +

@@ -24,6 +24,9 @@ struct PlacementWish {
   double device_fraction = 0.0;  ///< Placement::fraction
   DeviceMemory memory;
   bool keep_host_room = false;
+  /// Padded elements of state that is placed already, and what of them is resident: the fraction is
+  /// that of all of it together.
+  std::uint64_t other_elems = 0, other_resident_elems = 0;
 };
 
 /// With memory for a resident element as the engine's streams need it.

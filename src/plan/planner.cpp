@@ -82,7 +82,8 @@ std::vector<BucketPlace> places_of_fraction(const StepModel& model, double fract
 }
 
 void require_fraction(const StepModel& model, const std::vector<BucketPlace>& places,
-                      double fraction) {
+                      const Policy& policy) {
+  const double fraction = policy.device_fraction;
   double resident = 0.0;
   Unit largest;
   for (const Unit& unit : units_of(model)) {
@@ -92,11 +93,12 @@ void require_fraction(const StepModel& model, const std::vector<BucketPlace>& pl
     }
   }
   const auto total = static_cast<double>(total_elems(model));
-  if (total == 0.0 || std::abs(resident / total - fraction) <= kFractionTolerance) return;
+  if (total == 0.0 || std::abs(resident / total - fraction) <= policy.fraction_tolerance) return;
   const bool one_bucket = largest.end - largest.first == 1;
   throw Error(ErrorCode::invalid_config,
-              "a device fraction of " + core::show_number(fraction) +
-                  " is not within 2 % of any choice of whole buckets: the nearest is " +
+              "a device fraction of " + core::show_number(fraction) + " is not within " +
+                  core::show_number(std::round(1000.0 * policy.fraction_tolerance) / 10.0) +
+                  " % of any choice of whole buckets: the nearest is " +
                   core::show_number(resident / total) + ", the largest " +
                   (one_bucket ? "bucket" : "parameter that moves as a whole") + " has " +
                   core::show_number(static_cast<double>(largest.padded_elems) / total) +
@@ -281,7 +283,7 @@ Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
   std::uint64_t searched = 0;
   if (policy.kind == PolicyKind::fraction) {
     choice.replace(places_of_fraction(model, policy.device_fraction));
-    require_fraction(model, choice.places(), policy.device_fraction);
+    require_fraction(model, choice.places(), policy);
     require_budget(device_state_bytes(model, choice.places()), memory, policy.device_fraction);
   } else if (policy.kind == PolicyKind::automatic) {
     searched = choose_automatically(model, rates, memory, policy, choice);

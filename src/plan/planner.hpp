@@ -18,22 +18,23 @@ enum class PolicyKind : std::uint8_t {
   automatic,  ///< the fastest that fits the budget; never slower than host_only, as simulated
 };
 
+/// The nearest to a fraction that whole buckets come must be within this.
+inline constexpr double kFractionTolerance = 0.02;
+
 struct Policy {
   PolicyKind kind = PolicyKind::automatic;
   double device_fraction = 0.0;  ///< of the state's bytes, in [0, 1]; PolicyKind::fraction
   bool streaming = true;         ///< automatic: may choose Home::device_streamed
   StepSchedule schedule = StepSchedule::exact;
+  double fraction_tolerance = kFractionTolerance;
 };
-
-/// The nearest to a fraction that whole buckets come must be within this.
-inline constexpr double kFractionTolerance = 0.02;
 
 /// Pure: the same arguments give the same plan. Simulates at most a fixed number of events, however
 /// large the model, plus a few whole steps. Nodes are interleaved by rate over the buckets whose
 /// state is on the host.
 /// @throws Error{invalid_argument} for rates, times or a fraction that make no sense,
-/// Error{invalid_config} if whole buckets cannot come within kFractionTolerance of the fraction,
-/// Error{out_of_memory} if the fraction needs more than the budget.
+/// Error{invalid_config} if whole buckets cannot come within the policy's tolerance of the
+/// fraction, Error{out_of_memory} if the fraction needs more than the budget.
 [[nodiscard]] Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
                         const DeviceMemory& memory, const Policy& policy);
 

@@ -44,20 +44,26 @@ struct RunOptions {
   std::uint64_t digests = ~std::uint64_t{0};
 };
 
+/// One step; its loss is not known yet.
+inline TrajectoryStep take_step(TinyTrainer& trainer, bool digest) {
+  trainer.options().digest = digest;
+  const TinyStep step = trainer.step();
+  TrajectoryStep seen;
+  seen.grad_norm = step.result.grad_norm;
+  seen.loss_scale = step.result.loss_scale;
+  seen.next_loss_scale = step.result.next_loss_scale;
+  seen.skipped = step.result.skipped();
+  if (digest) seen.digest = step.digest;
+  return seen;
+}
+
 /// Continues a trainer that has been started.
 inline Trajectory run_trajectory(TinyTrainer& trainer, const RunOptions& run) {
   Trajectory out;
   const std::uint64_t first = trainer.steps();
   for (std::uint64_t s = 0; s < run.steps; ++s) {
     const bool last = s + 1 == run.steps;
-    trainer.options().digest = last || (run.digests >> (s % 64) & 1) != 0;
-    const TinyStep step = trainer.step();
-    TrajectoryStep& seen = out.emplace_back();
-    seen.grad_norm = step.result.grad_norm;
-    seen.loss_scale = step.result.loss_scale;
-    seen.next_loss_scale = step.result.next_loss_scale;
-    seen.skipped = step.result.skipped();
-    if (trainer.options().digest) seen.digest = step.digest;
+    out.push_back(take_step(trainer, last || (run.digests >> (s % 64) & 1) != 0));
   }
   for (std::uint64_t s = 0; s < run.steps; ++s) out[s].loss = trainer.loss(first + s);
   return out;

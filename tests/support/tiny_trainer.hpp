@@ -136,19 +136,31 @@ class TinyTrainer {
   }
   /// All of start() but the commit.
   void prepare() {
-    engine_.emplace(gpu_.device(), options_.config);
-    groups_.clear();
-    ids_.clear();
-    for (const TinyRule& group : options_.rules) {
-      groups_.push_back(engine().add_group(group.rule, group.options));
+    make_engine();
+    add_groups(options_.group_count());
+    add_parameters(options_.parameters.size());
+    in_use_ = ids_.size();
+  }
+  /// As start(), with the first parameters alone: the others are read by the forward and nothing
+  /// else, until they are added.
+  void start_with(std::size_t parameters) {
+    make_engine();
+    add_parameters(parameters);
+    engine().commit();
+    in_use_ = ids_.size();
+  }
+  /// Adds parameters until there are so many, and the groups that they need. No commit.
+  void add_parameters(std::size_t parameters) {
+    while (ids_.size() < parameters) {
+      const auto i = static_cast<std::uint32_t>(ids_.size());
+      add_groups(options_.parameters[i].group + std::size_t{1});
+      ids_.push_back(engine().add_parameter(spec(i)));
     }
-    if (groups_.empty()) {
-      for (const AdamW& group : options_.groups) groups_.push_back(engine().add_group(group));
-    }
-    for (std::size_t i = 0; i < options_.parameters.size(); ++i) {
-      ids_.push_back(engine().add_parameter(spec(static_cast<std::uint32_t>(i))));
-    }
-    std::fill(given_.begin(), given_.end(), false);
+  }
+  /// Commits those added since: from now on steps involve them.
+  void commit() {
+    engine().commit();
+    in_use_ = ids_.size();
   }
   /// Destroys the engine.
   void stop() noexcept { engine_.reset(); }
@@ -165,7 +177,7 @@ class TinyTrainer {
     if (step >= options_.max_steps) throw std::logic_error("raise TinyOptions::max_steps");
     if (writer_ != reader_) gpu_.wait_event(reader_, backward_done_);
     for (std::uint32_t i = 0; i < count(); ++i) {
-      if (options_.wait) engine().wait(ids_[i], reader_);
+      if (options_.wait && i < in_use_) engine().wait(ids_[i], reader_);
       launch_forward(i, step);
     }
     if (writer_ == reader_) return;
@@ -173,7 +185,7 @@ class TinyTrainer {
     gpu_.wait_event(writer_, forward_done_);
   }
   void backward() {
-    for (auto i = static_cast<std::uint32_t>(count()); i-- > 0;) {
+    for (auto i = static_cast<std::uint32_t>(in_use_); i-- > 0;) {
       if (options_.has_gradient && !options_.has_gradient(steps_, i)) continue;
       give_gradient(i);
     }
@@ -241,6 +253,7 @@ class TinyTrainer {
 
   [[nodiscard]] sim::Gpu& gpu() { return gpu_; }
   [[nodiscard]] Engine& engine() { return engine_.value(); }
+  [[nodiscard]] std::size_t in_use() const { return in_use_; }
   [[nodiscard]] bool started() const { return engine_.has_value(); }
   [[nodiscard]] ParameterId id(std::uint32_t i) const { return ids_.at(i); }
   [[nodiscard]] GroupId group(std::uint32_t i) const { return groups_.at(i); }
@@ -273,6 +286,24 @@ class TinyTrainer {
 
  private:
   static std::uint64_t pack(std::uint64_t step, std::uint32_t i) { return step << 32 | i; }
+
+  void make_engine() {
+    engine_.emplace(gpu_.device(), options_.config);
+    groups_.clear();
+    ids_.clear();
+    in_use_ = 0;
+    std::fill(given_.begin(), given_.end(), false);
+  }
+  void add_groups(std::size_t groups) {
+    while (groups_.size() < groups) {
+      const std::size_t i = groups_.size();
+      if (options_.rules.empty()) {
+        groups_.push_back(engine().add_group(options_.groups[i]));
+      } else {
+        groups_.push_back(engine().add_group(options_.rules[i].rule, options_.rules[i].options));
+      }
+    }
+  }
 
   void make_weight(std::uint32_t i) {
     const std::vector<float> values = initial(i);
@@ -371,6 +402,7 @@ class TinyTrainer {
   std::uint32_t ring_next_ = 0;
   std::vector<GroupId> groups_;
   std::vector<ParameterId> ids_;
+  std::size_t in_use_ = 0;  // parameters that steps involve
   std::vector<bool> given_;
   std::vector<double> losses_;  // [step][parameter]
   std::vector<double> scales_;
