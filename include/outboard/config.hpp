@@ -112,7 +112,8 @@ struct OUTBOARD_API Config {
   /// Of gradients; at least 8 KiB. A bucket of f32 parameters has at least 4,096 elements, 16 KiB.
   std::size_t bucket_bytes = std::size_t{4} << 20;
   /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer
-  /// than the buckets: the rest is pageable and reached through a pinned bounce ring.
+  /// than the buckets: the rest is pageable and reached through a pinned bounce ring, or a pageable
+  /// one if an earlier commit() has left no slot.
   std::optional<std::uint32_t> pinned_slots{};
   bool check_waits =
       false;  ///< fill stale device weights with NaN, to expose missing waits: at step(), with

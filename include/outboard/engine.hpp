@@ -56,7 +56,11 @@ class OUTBOARD_API Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // --- set-up: before commit() ---------------------------------------------------------------
+  // --- set-up: before commit(), and again between steps ----------------------------------------
+  //
+  // What is added after a commit() takes part once the next commit() has taken it in: parameters
+  // that are thawed, or new. After a commit() all three calls are for between steps.
+  // @throws Error{protocol_error} naming a parameter whose gradient is pending.
 
   /// A group of any rule, as in add_group(Lion{.lr = 1e-4}); braces without a name are AdamW.
   /// @throws Error{invalid_config} naming the hyper-parameter.
@@ -69,16 +73,26 @@ class OUTBOARD_API Engine {
     return add_rule(Rule(settings), options);
   }
   /// Registration order is the order of first use in the forward pass: updates and uploads follow
-  /// it. A second name for the same `data`, `elems` and `dtype` (tied weights) returns the first
-  /// one's id; its gradient is then given once, summed.
+  /// it, and norms are added up in it. A second name for the same `data`, `elems` and `dtype` (tied
+  /// weights) returns the first one's id; its gradient is then given once, summed. A parameter that
+  /// is frozen costs nothing until it is added; one that gets no gradient keeps its state.
   /// @throws Error{invalid_argument} naming the parameter and the field.
   ParameterId add_parameter(const ParameterSpec& spec);
   /// Allocates, binds and pins all memory, reads or writes the initial weights. Blocks. The weights
   /// must be complete on the device: commit() is ordered behind no stream of the caller.
+  ///
+  /// Called again, it takes in what has been added since, with memory and buckets of its own, and
+  /// waits for the updates and uploads of the last step; with nothing new it does nothing. State
+  /// and staging that are there stay where they are. The trajectory is that of an engine which had
+  /// the parameters from the start and gave them no gradient until now. Config::pinned_slots,
+  /// device_budget_bytes and device_fraction are of all commits together; with
+  /// Placement::automatic new state begins on the host and all of it is planned again.
   /// @throws Error{out_of_memory} saying how much is missing, Error{invalid_argument} for a NaN or
   /// Inf among the weights, Error{invalid_config} for a Config::device_fraction that whole buckets
-  /// cannot meet, Error{protocol_error} the second time, Error{device_failure}. Nothing is left
-  /// allocated then, and commit() may be called again.
+  /// cannot meet, Error{device_failure}. Nothing is left allocated then, and commit() may be called
+  /// again; a later one names the parameters that stay registered without being committed, and
+  /// unless the device is lost the engine goes on as it was. Other calls refuse them with
+  /// Error{protocol_error}.
   void commit();
 
   // --- each step -----------------------------------------------------------------------------

@@ -103,7 +103,7 @@ struct OUTBOARD_API PlannedStep {
                                                  const PlannedPlacement& placement = {},
                                                  Timeline* timeline = nullptr);
 
-/// What Engine::ledger() will say after commit() of groups of AdamW or Adam, without addresses, on
+/// What Engine::ledger() will say after one commit() of all `parameters`, in groups of AdamW or Adam, without addresses, on
 /// a machine of `nodes` NUMA nodes of equally many threads that pins what it is asked to.
 /// @throws Error{invalid_config} for settings, Error{invalid_argument} for no node.
 [[nodiscard]] OUTBOARD_API MemoryLedger plan_memory(std::span<const PlannedParameter> parameters,

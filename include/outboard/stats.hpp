@@ -26,7 +26,7 @@ enum class StepOutcome : std::uint8_t {
 /// The first non-finite gradient element, in registration order.
 struct NonFinite {
   ParameterId parameter;
-  std::string_view name;      ///< borrowed from the engine
+  std::string_view name;      ///< borrowed from the engine, until its end
   std::uint64_t element = 0;  ///< of the parameter
   std::uint64_t count = 0;    ///< non-finite elements in this parameter
   bool is_nan = false;        ///< else an infinity

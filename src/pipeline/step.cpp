@@ -267,8 +267,9 @@ void Pipeline::start_updates() {
     // up stream may wait for already.
     if (flow_.options.uploads_ahead) flow_.capture_failure([&] { weight_in_->queue_ahead(i); });
     update_->open(i);
-    flow_.throw_if_broken();
   }
+  // Not before all are open: one parameter's first phase may need every one of its buckets.
+  flow_.throw_if_broken();
 }
 
 std::byte* Pipeline::overflow_counts() const {

@@ -172,15 +172,27 @@ TEST_P(BrokenTrainer, ForgetsToCommit) {
   expect_sound(0);
 }
 
-TEST_P(BrokenTrainer, CommitsTwiceOrAddsLate) {
+TEST_P(BrokenTrainer, AddsOrCommitsInTheMiddleOfAStep) {
   engine().commit();
   ParameterSpec late = spec("late");
   late.data = t().make({1.0F, 2.0F});
-  expect_error(ErrorCode::protocol_error, {"late", "commit()"},
-               [&] { engine().add_parameter(late); });
-  expect_error(ErrorCode::protocol_error, {"commit()"}, [&] { engine().add_group({}); });
-  expect_error(ErrorCode::protocol_error, {"commit()"}, [&] { engine().commit(); });
-  expect_sound(0);
+  ParameterSpec later = spec("later");
+  later.data = t().make({1.0F, 2.0F});
+  engine().add_parameter(late);
+  t().give(first_, {0.5F, 0.25F});
+  const char* const pending = "'block.0.weight' is pending";
+  expect_error(ErrorCode::protocol_error, {"later", pending, "step()"},
+               [&] { engine().add_parameter(later); });
+  expect_error(ErrorCode::protocol_error, {"add_group()", pending},
+               [&] { engine().add_group({}); });
+  expect_error(ErrorCode::protocol_error, {"commit()", pending}, [&] { engine().commit(); });
+  EXPECT_TRUE(engine().step().applied());
+  t().wait_all();
+  engine().commit();
+  engine().add_parameter(later);
+  good_step();  // it is not committed and takes no part
+  EXPECT_EQ(engine().step_count(first_), 2u);
+  EXPECT_EQ(engine().step_count(second_), 1u);
 }
 
 TEST_P(BrokenTrainer, ChangesAWeightWithItsGradientPending) {

@@ -56,6 +56,44 @@ TEST(ModelLayout, CoversEveryElementOnceWithBordersAtWholeBlocks) {
   }
 }
 
+/// What is put behind is the layout that it was, numbered on; what was there is untouched.
+TEST(ModelLayout, IsPutBehindAnother) {
+  const std::vector<double> weights = {2.0, 1.0};
+  for (std::uint64_t seed = 0; seed < 50; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const ModelLayout first = make_layout(random_shapes(random), 20000, weights);
+    const ModelLayout second = make_layout(random_shapes(random), 20000, weights);
+    ModelLayout both = first;
+    append_layout(both, second);
+    ASSERT_EQ(both.segments.size(), first.segments.size() + second.segments.size());
+    ASSERT_EQ(both.buckets.size(), first.buckets.size() + second.buckets.size());
+    ASSERT_EQ(both.parameters.size(), first.parameters.size() + second.parameters.size());
+    for (std::uint32_t p = 0; p < both.parameters.size(); ++p) {
+      const bool late = p >= first.parameters.size();
+      const ModelLayout& own = late ? second : first;
+      const std::size_t from = late ? first.parameters.size() : 0;
+      ASSERT_EQ(both.parameters[p].count, own.parameters[p - from].count);
+      for (std::uint32_t k = 0; k < both.parameters[p].count; ++k) {
+        const Segment& segment = both.segments[both.parameters[p].first + k];
+        const Segment& before = own.segments[own.parameters[p - from].first + k];
+        EXPECT_EQ(segment.parameter, p);
+        EXPECT_EQ(segment.offset, before.offset);
+        EXPECT_EQ(segment.first_element, before.first_element);
+        const Bucket& bucket = both.buckets[segment.bucket];
+        EXPECT_LE(bucket.first_segment, both.parameters[p].first + k);
+        EXPECT_GT(bucket.first_segment + bucket.segments, both.parameters[p].first + k);
+        EXPECT_EQ(bucket.node, own.buckets[before.bucket].node);
+        EXPECT_EQ(bucket.node_offset, own.buckets[before.bucket].node_offset);
+        EXPECT_EQ(segment.bucket - bucket.unit, before.bucket - own.buckets[before.bucket].unit);
+      }
+    }
+    for (std::size_t node = 0; node < weights.size(); ++node) {
+      EXPECT_EQ(both.node_elems[node], first.node_elems[node] + second.node_elems[node]);
+    }
+  }
+}
+
 /// Every prefix gives each node its share within the largest bucket, and nodes are filled in order.
 void expect_interleaved(const ModelLayout& layout, const std::vector<double>& weights) {
   const double total = std::accumulate(weights.begin(), weights.end(), 0.0);
