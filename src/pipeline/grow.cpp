@@ -6,6 +6,7 @@
 #include <string>
 
 #include "core/host_layout.hpp"
+#include "memory/host_room.hpp"
 #include "optim/rule_scalars.hpp"
 #include "pipeline/guarded.hpp"
 #include "pipeline/load_streams.hpp"
@@ -274,6 +275,7 @@ void Pipeline::append_host_memory(const topology::Machine& machine) {
     with_slot.push_back(i);
   }
   const bool sums = flow_.options.micro_batches > 0;
+  require_host_room(generation, specs);
   generation.state =
       memory::StateStore(machine, stream_specs(generation.streams), generation.node_elems);
   const BounceRing* ring = largest_ring();
@@ -292,6 +294,18 @@ void Pipeline::append_host_memory(const topology::Machine& machine) {
   for (const memory::SlotView& buffer : generation.staging.ring()) {
     std::memset(buffer.bytes.data(), 0, buffer.bytes.size());
   }
+}
+
+/// Before anything is mapped.
+void Pipeline::require_host_room(const Generation& generation,
+                                 std::span<const memory::SlotSpec> slots) {
+  const std::uint64_t elem_bytes =
+      generation.streams.elem_bytes() + (flow_.options.micro_batches > 0 ? sizeof(float) : 0);
+  memory::HostNeed need;
+  for (const std::uint64_t elems : generation.node_elems) need.state_bytes += elems * elem_bytes;
+  for (const memory::SlotSpec& slot : slots) need.staging_bytes += slot.bytes;
+  const std::string warning = memory::check_host_room(need);
+  if (!warning.empty()) warn(warning);
 }
 
 /// What earlier generations leave of the limit.

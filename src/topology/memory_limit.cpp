@@ -2,6 +2,7 @@
 #include "topology/memory_limit.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
 #include <optional>
 #include <sstream>
@@ -47,16 +48,22 @@ MemoryLimit of_machine(const std::string& root) {
 }
 
 struct Files {
-  const char *limit, *used, *file_pages;  ///< the last is an entry of memory.stat
+  const char *limit, *used;
+  std::array<const char*, 2> file_pages;  ///< entries of memory.stat
 };
-constexpr Files kV1{"/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file"};
-constexpr Files kV2{"/memory.max", "/memory.current", "inactive_file"};
+constexpr Files kV1{"/memory.limit_in_bytes",
+                    "/memory.usage_in_bytes",
+                    {"total_inactive_file", "total_active_file"}};
+constexpr Files kV2{"/memory.max", "/memory.current", {"inactive_file", "active_file"}};
 
 void read_group(MemoryLimit& tightest, const std::string& group, const Files& files) {
   const auto limit = number(group + files.limit);  // v2: none for "max"
   const auto used = number(group + files.used);
   if (!limit || *limit == 0 || *limit >= kNoLimit || !used) return;
-  const std::uint64_t file_pages = entry(group + "/memory.stat", files.file_pages).value_or(0);
+  std::uint64_t file_pages = 0;
+  for (const char* name : files.file_pages) {
+    file_pages += entry(group + "/memory.stat", name).value_or(0);
+  }
   keep_tighter(tightest, {*limit, *used - std::min(*used, file_pages), group + files.limit});
 }
 

@@ -171,6 +171,50 @@ void enter_cpuset(int node) {
   write_file(group + "/cgroup.procs", std::to_string(getpid()));
 }
 
+void enter_memory_group(std::uint64_t bytes) {
+  const std::string group = "/sys/fs/cgroup/little_memory";
+  write_file("/sys/fs/cgroup/cgroup.subtree_control", "+memory");
+  require(mkdir(group.c_str(), 0755) == 0 || errno == EEXIST, "mkdir " + group);
+  write_file(group + "/memory.max", std::to_string(bytes));
+  write_file(group + "/cgroup.procs", std::to_string(getpid()));
+}
+
+/// 14 bytes for each parameter are more than the group may have. The kernel would end the process
+/// while the state is being filled.
+void refused_beyond_the_group() {
+  enter_memory_group(std::uint64_t{12} << 20);
+  TinyTrainer trainer(model());
+  try {
+    trainer.start();
+    expect(false, "a commit() beyond the group's memory");
+  } catch (const Error& error) {
+    std::printf("  %s\n", error.what());
+    const std::string text = error.what();
+    expect(error.code() == ErrorCode::out_of_memory, "the error is out_of_memory");
+    expect(text.find("little_memory/memory.max") != std::string::npos, "its source is named");
+    expect(text.find("12582912") != std::string::npos, "the limit is named");
+  }
+}
+
+/// Fits, and leaves less than a tenth.
+void warned_near_the_limit() {
+  enter_memory_group(std::uint64_t{68} << 20);
+  TinyOptions options = model();
+  int warnings = 0;
+  options.config.log = [&](LogLevel level, std::string_view line) {
+    if (level != LogLevel::warning) return;
+    std::printf("  %s\n", std::string(line).c_str());
+    warnings += line.find("less than a tenth") != std::string_view::npos ? 1 : 0;
+  };
+  for (std::uint64_t i = 0; i < 40; ++i) options.parameters.push_back(options.parameters[1]);
+  for (std::size_t i = 0; i < options.parameters.size(); ++i) {
+    options.parameters[i].name = "w" + std::to_string(i);
+  }
+  TinyTrainer trainer(options);
+  trainer.start();
+  expect(warnings == 1, std::to_string(warnings) + " warnings, not one");
+}
+
 /// In a process of its own, so that what it restricts ends with it.
 void run(const char* name, const std::function<void()>& body) {
   std::printf("%s\n", name);
@@ -224,6 +268,8 @@ void check_this_machine() {
     expect(usable_nodes() == Nodes{last}, "the control group took effect");
     train_and_look();
   });
+  run("a control group with too little memory", [] { refused_beyond_the_group(); });
+  run("a control group with just enough memory", [] { warned_near_the_limit(); });
 }
 
 }  // namespace

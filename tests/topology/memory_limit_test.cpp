@@ -52,7 +52,7 @@ TEST(MemoryLimit, CountsNoFilePagesThatCanBeGivenUp) {
   root.write("/proc/self/cgroup", "0::/job\n");
   write_v2(root, "/job", "268435456", "104857600");
   root.write("/sys/fs/cgroup/job/memory.stat",
-             "anon 1000\nfile 94371840\ninactive_file 83886080\n");
+             "anon 1000\nfile 94371840\ninactive_file 73400320\nactive_file 10485760\n");
   EXPECT_EQ(read_memory_limit(root.path()).used_bytes, 20 * kMiB);
   root.write("/sys/fs/cgroup/job/memory.stat", "inactive_file 999999999999\n");
   EXPECT_EQ(read_memory_limit(root.path()).used_bytes, 0U);
@@ -82,7 +82,8 @@ TEST(MemoryLimit, IsReadInTheFirstVersionToo) {
   const std::string folder = "/sys/fs/cgroup/memory/job";
   root.write(folder + "/memory.limit_in_bytes", "268435456\n");
   root.write(folder + "/memory.usage_in_bytes", "52428800\n");
-  root.write(folder + "/memory.stat", "inactive_file 1\ntotal_inactive_file 10485760\n");
+  root.write(folder + "/memory.stat",
+             "inactive_file 1\ntotal_inactive_file 10485760\ntotal_active_file 0\n");
   const MemoryLimit limit = read_memory_limit(root.path());
   EXPECT_EQ(limit.limit_bytes, 256 * kMiB);
   EXPECT_EQ(limit.used_bytes, 40 * kMiB);
