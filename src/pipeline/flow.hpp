@@ -56,8 +56,8 @@ struct Parameter {
   std::uint32_t group = 0;
   std::uint32_t generation = 0;  ///< index into Flow::generations
   std::size_t rule_streams = 0;  ///< of its own rule; its generation's streams from 1 on
+  std::size_t ema_stream = 0;    ///< has_ema: the stream that its average is
   bool has_ema = false;
-  std::size_t ema_stream = 0;  ///< has_ema: the stream that its average is
   bool two_phase = false;      ///< its rule needs a norm over the whole parameter (LAMB)
   float initial_state = 0.0F;  ///< of the rule's first stream
   UpdateBytes update_bytes;
