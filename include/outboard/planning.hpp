@@ -103,8 +103,9 @@ struct OUTBOARD_API PlannedStep {
                                                  const PlannedPlacement& placement = {},
                                                  Timeline* timeline = nullptr);
 
-/// What Engine::ledger() will say after one commit() of all `parameters`, in groups of AdamW or Adam, without addresses, on
-/// a machine of `nodes` NUMA nodes of equally many threads that pins what it is asked to.
+/// What Engine::ledger() will say after one commit() of all `parameters`, in groups of AdamW or
+/// Adam, without addresses, on a machine of `nodes` NUMA nodes of equally many threads that pins
+/// what it is asked to. Parameters of a later commit() have memory of their own: plan them apart.
 /// @throws Error{invalid_config} for settings, Error{invalid_argument} for no node.
 [[nodiscard]] OUTBOARD_API MemoryLedger plan_memory(std::span<const PlannedParameter> parameters,
                                                     std::uint32_t nodes, const Config& config);
