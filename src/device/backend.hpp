@@ -44,6 +44,21 @@ struct GradientScalars {
   std::uint64_t first_non_finite = 0;  ///< (element << 1) | is_nan; only if non_finite > 0
 };
 
+/// Where one weight of a packed range goes. An array of these lies in device memory. 24 bytes.
+struct PackedWeight {
+  void* weight = nullptr;
+  std::uint64_t offset = 0;  ///< elements from the start of the range
+  std::uint64_t elems = 0;
+};
+
+/// Copies every weight of a packed range to where it belongs.
+struct DeviceUnpack {
+  simd::ConstElements packed;     ///< the range
+  std::uint64_t elems = 0;        ///< of the range
+  const void* weights = nullptr;  ///< `count` entries of PackedWeight
+  std::uint64_t count = 0;
+};
+
 /// One segment's update. All addresses are the device's.
 struct DeviceUpdate {
   simd::ConstElements grad;  ///< 16-bit or f32 as the trainer left it, or an f32 sum
@@ -189,6 +204,10 @@ class Backend {
   /// `scalars`: device address of one GradientScalars.
   virtual void reduce_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
                                void* scalars) = 0;
+  /// reduce_gradient() that copies the gradient to `packed` on the way, in its own format.
+  virtual void pack_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
+                             void* packed, void* scalars) = 0;
+  virtual void unpack(NativeStream stream, const DeviceUnpack& arguments) = 0;
   virtual void accumulate(NativeStream stream, const DeviceAccumulate& arguments) = 0;
   virtual void update(NativeStream stream, const DeviceUpdate& arguments) = 0;
   virtual void lamb_moments(NativeStream stream, const DeviceLambMoments& arguments) = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The device's kernels give the bits of the host's, in every format.
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -101,6 +102,64 @@ TEST_P(BackendKernelTest, ReductionNamesTheFirstNonFiniteElement) {
     got = get(scalars, 1)[0];
     EXPECT_EQ(got.non_finite, 1u);
     EXPECT_EQ(got.first_non_finite, (2998u << 1) | 1u);
+  }
+}
+
+TEST_P(BackendKernelTest, PackingCopiesAndLeavesTheNormOfAReduction) {
+  constexpr float kInfinite = std::numeric_limits<float>::infinity();
+  auto* scalars = put(std::vector<device::GradientScalars>(1));
+  auto* expected = put(std::vector<device::GradientScalars>(1));
+  for (const Format format : kFormats) {
+    for (const std::size_t elems : kLengths) {
+      SCOPED_TRACE("elements " + std::to_string(elems));
+      Floats values = random_floats(elems, 11, -6.0f, 6.0f);
+      if (elems == 4097) values[4000] = kInfinite;
+      const Bytes gradient = in_format(values, format);
+      const std::size_t size = simd::format_bytes(format);
+      constexpr std::size_t kBefore = 3;
+      const Bytes old(gradient.size() + 2 * kBefore * size, std::byte{0x5A});
+      std::byte* packed = put(old);
+      const std::byte* source = put(gradient);
+      device_.reduce_gradient(s_, {source, format}, elems, expected);
+      device_.pack_gradient(s_, {source, format}, elems, packed + kBefore * size, scalars);
+      EXPECT_EQ(std::memcmp(get(scalars, 1).data(), get(expected, 1).data(),
+                            sizeof(device::GradientScalars)),
+                0);
+      Bytes wanted = old;
+      std::ranges::copy(gradient, wanted.begin() + static_cast<std::ptrdiff_t>(kBefore * size));
+      EXPECT_EQ(get(packed, old.size()), wanted) << "from element 3 on, and nothing around it";
+    }
+  }
+}
+
+TEST_P(BackendKernelTest, UnpackingSpreadsARangeOverItsWeights) {
+  for (const Format format : kFormats) {
+    const std::size_t size = simd::format_bytes(format);
+    const std::vector<std::size_t> lengths = {1, 10, 0, 63, 4097, 2};
+    std::vector<device::PackedWeight> table;
+    std::vector<Bytes> wanted;
+    std::vector<std::byte*> weights;
+    std::size_t offset = 1;  // not everything of a range has a weight
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      wanted.push_back(in_format(
+          random_floats(lengths[i], 20 + static_cast<std::uint32_t>(i), -6.0f, 6.0f), format));
+      weights.push_back(put(Bytes(lengths[i] * size + 2 * size)));
+      table.push_back({weights.back() + size, offset, lengths[i]});
+      offset += lengths[i];
+    }
+    Bytes range(size);
+    for (const Bytes& bytes : wanted) range.insert(range.end(), bytes.begin(), bytes.end());
+    const std::byte* packed = put(range);
+    // The first entry is left out.
+    device_.unpack(s_, {.packed = {packed, format},
+                        .elems = offset,
+                        .weights = put(table) + 1,
+                        .count = table.size() - 1});
+    for (std::size_t i = 0; i < lengths.size(); ++i) {
+      Bytes around(lengths[i] * size + 2 * size);
+      if (i > 0) std::ranges::copy(wanted[i], around.begin() + static_cast<std::ptrdiff_t>(size));
+      EXPECT_EQ(get(weights[i], around.size()), around) << "weight " << i;
+    }
   }
 }
 

@@ -73,6 +73,10 @@ class RegisteringBackend final : public device::Backend {
   void reduce_gradient(NativeStream, simd::ConstElements, std::uint64_t, void*) override {
     refuse();
   }
+  void pack_gradient(NativeStream, simd::ConstElements, std::uint64_t, void*, void*) override {
+    refuse();
+  }
+  void unpack(NativeStream, const device::DeviceUnpack&) override { refuse(); }
   void accumulate(NativeStream, const device::DeviceAccumulate&) override { refuse(); }
   void update(NativeStream, const device::DeviceUpdate&) override { refuse(); }
   void lamb_moments(NativeStream, const device::DeviceLambMoments&) override { refuse(); }

@@ -24,8 +24,10 @@ using device::DeviceAccumulate;
 using device::DeviceDigest;
 using device::DeviceLambMoments;
 using device::DeviceLambTrust;
+using device::DeviceUnpack;
 using device::DeviceUpdate;
 using device::GradientScalars;
+using device::PackedWeight;
 
 /// Kernels run in the default floating-point environment, whatever the thread's is.
 class DefaultFloatEnvironment {
@@ -86,6 +88,29 @@ struct ReduceViews {
 };
 ReduceViews views(const ReduceGradient& work, const DeviceMemory& memory) {
   return {view(memory, work.grad, work.elems), view<GradientScalars>(memory, work.scalars, 1)[0]};
+}
+
+struct PackViews {
+  ReduceViews reduce;
+  simd::Elements packed;
+};
+PackViews views(const PackGradient& work, const DeviceMemory& memory) {
+  return {views(ReduceGradient{work.grad, work.elems, work.scalars}, memory),
+          view(memory, simd::Elements{work.packed, work.grad.format}, work.elems)};
+}
+
+/// Where the weights lie is read from device memory, and only as the kernel runs.
+struct UnpackViews {
+  std::span<const std::byte> packed;
+  std::span<const PackedWeight> weights;
+  const DeviceMemory& memory;
+};
+UnpackViews views(const DeviceUnpack& work, const DeviceMemory& memory) {
+  const auto packed = view(memory, work.packed, work.elems);
+  return {
+      {static_cast<const std::byte*>(packed.data), work.elems * simd::format_bytes(packed.format)},
+      view<const PackedWeight>(memory, work.weights, work.count),
+      memory};
 }
 
 simd::AccumulateShard views(const DeviceAccumulate& work, const DeviceMemory& memory) {
@@ -199,6 +224,26 @@ GradientScalars scalars_of(const simd::GradientReduction& found) {
 }
 void apply(const ReduceGradient& work, const ReduceViews& reduce) {
   reduce.scalars = scalars_of(simd::reduce_gradient(reduce.gradient, work.elems));
+}
+void apply(const PackGradient& work, const PackViews& pack) {
+  const simd::ConstElements grad = pack.reduce.gradient;
+  apply(ReduceGradient{work.grad, work.elems, work.scalars}, pack.reduce);
+  std::memcpy(pack.packed.data, grad.data, work.elems * simd::format_bytes(grad.format));
+}
+void apply(const DeviceUnpack& work, const UnpackViews& unpack) {
+  const std::size_t size = simd::format_bytes(work.packed.format);
+  for (const PackedWeight& entry : unpack.weights) {
+    if (entry.offset > work.elems || entry.elems > work.elems - entry.offset) {
+      throw Error(ErrorCode::invalid_argument,
+                  "unpack: " + std::to_string(entry.elems) + " elements from " +
+                      std::to_string(entry.offset) + " on are not inside a packed range of " +
+                      std::to_string(work.elems));
+    }
+    const simd::Elements to =
+        view(unpack.memory, simd::Elements{entry.weight, work.packed.format}, entry.elems);
+    const auto from = unpack.packed.subspan(entry.offset * size, entry.elems * size);
+    if (!from.empty()) std::memcpy(to.data, from.data(), from.size());
+  }
 }
 void apply(const DeviceAccumulate& /*work*/, const simd::AccumulateShard& shard) {
   simd::accumulate(shard);

@@ -10,6 +10,7 @@ using device::DeviceAccumulate;
 using device::DeviceDigest;
 using device::DeviceLambMoments;
 using device::DeviceLambTrust;
+using device::DeviceUnpack;
 using device::DeviceUpdate;
 
 Call call(const Record&) {
@@ -40,6 +41,12 @@ const char* name(const TrainerKernel& work) {
 }
 const char* name(const ReduceGradient&) {
   return "reduce_gradient";
+}
+const char* name(const PackGradient&) {
+  return "pack_gradient";
+}
+const char* name(const DeviceUnpack&) {
+  return "unpack";
 }
 const char* name(const DeviceAccumulate&) {
   return "accumulate";
@@ -85,6 +92,12 @@ double times(std::uint64_t elems, std::size_t bytes) {
 /// Bytes of device memory a kernel reads and writes.
 double touched(const ReduceGradient& work) {
   return times(work.elems, simd::format_bytes(work.grad.format));
+}
+double touched(const PackGradient& work) {
+  return times(work.elems, 2 * simd::format_bytes(work.grad.format));
+}
+double touched(const DeviceUnpack& work) {
+  return times(work.elems, 2 * simd::format_bytes(work.packed.format));
 }
 double touched(const DeviceAccumulate& work) {
   return times(work.elems, simd::format_bytes(work.grad.format) + (work.first ? 4 : 8));
@@ -132,6 +145,10 @@ void describe(const CopyToDevice& work, core::RecordedSpan& span) {
   span.address = work.dst;
 }
 void describe(const ReduceGradient& work, core::RecordedSpan& span) {
+  span.kind = SpanKind::norm;
+  span.address = work.grad.data;
+}
+void describe(const PackGradient& work, core::RecordedSpan& span) {
   span.kind = SpanKind::norm;
   span.address = work.grad.data;
 }

@@ -27,6 +27,12 @@ struct ReduceGradient {
   std::uint64_t elems;
   void* scalars;
 };
+struct PackGradient {
+  simd::ConstElements grad;
+  std::uint64_t elems;
+  void* packed;
+  void* scalars;
+};
 struct Fill {
   simd::Elements dst;
   std::uint64_t elems;
@@ -68,9 +74,9 @@ struct WaitFlag {
 };
 
 using Work = std::variant<Record, WaitPoint, WaitFlag, CopyToHost, CopyToDevice, CopyOnDevice,
-                          TrainerKernel, ReduceGradient, device::DeviceAccumulate,
-                          device::DeviceUpdate, device::DeviceLambMoments, device::DeviceLambTrust,
-                          device::DeviceDigest, Fill, FillZero, ToFloat>;
+                          TrainerKernel, ReduceGradient, PackGradient, device::DeviceUnpack,
+                          device::DeviceAccumulate, device::DeviceUpdate, device::DeviceLambMoments,
+                          device::DeviceLambTrust, device::DeviceDigest, Fill, FillZero, ToFloat>;
 
 struct Operation {
   Work work;

@@ -81,6 +81,9 @@ class SimBackend : public device::Backend {
                       NativeStream stream) final;
   void reduce_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
                        void* scalars) final;
+  void pack_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
+                     void* packed, void* scalars) final;
+  void unpack(NativeStream stream, const device::DeviceUnpack& arguments) final;
   void accumulate(NativeStream stream, const device::DeviceAccumulate& arguments) final;
   void update(NativeStream stream, const device::DeviceUpdate& arguments) final;
   void lamb_moments(NativeStream stream, const device::DeviceLambMoments& arguments) final;

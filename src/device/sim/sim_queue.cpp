@@ -127,6 +127,15 @@ void SimBackend::reduce_gradient(NativeStream stream, simd::ConstElements grad, 
   enqueue(stream, ReduceGradient{grad, elems, scalars});
 }
 
+void SimBackend::pack_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
+                               void* packed, void* scalars) {
+  enqueue(stream, PackGradient{grad, elems, packed, scalars});
+}
+
+void SimBackend::unpack(NativeStream stream, const device::DeviceUnpack& arguments) {
+  enqueue(stream, arguments);
+}
+
 void SimBackend::accumulate(NativeStream stream, const device::DeviceAccumulate& arguments) {
   enqueue(stream, arguments);
 }
