@@ -123,14 +123,18 @@ inline double refresh(std::vector<BucketCost> buckets) {
   return refresh_forward(buckets);
 }
 
-/// Elements of a layer whose gradients cross the link.
+/// Elements that cross the link with a layer's gradients. What a bucket packs leaves with the last
+/// of it, which is the first in forward order.
 inline double elems_down(const plan::ModelLayout& layout, const std::vector<BucketCost>& buckets,
                          std::size_t layer) {
   std::uint64_t elems = 0;
   const plan::SegmentRange range = layout.parameters[layer];
   for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
     const plan::Segment& segment = layout.segments[k];
-    if (!buckets[segment.bucket].on_device) elems += segment.elems;
+    const plan::Bucket& bucket = layout.buckets[segment.bucket];
+    if (buckets[segment.bucket].on_device) continue;
+    if (!bucket.packs(segment)) elems += segment.elems;
+    if (bucket.packs(segment) && segment.offset == 0) elems += bucket.packed_elems;
   }
   return static_cast<double>(elems);
 }

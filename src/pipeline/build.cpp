@@ -65,6 +65,7 @@ void Pipeline::create_streams() {
   flow_.norm = backend.create_stream("norm");
   flow_.down = backend.create_stream("gradients down");
   flow_.up = backend.create_stream("weights up");
+  flow_.unpack = backend.create_stream("weights unpacked");
   if (flow_.open_gate()) {
     flow_.past_readers = backend.create_stream("past readers");
     flow_.resident_updates = backend.create_stream("resident updates");
@@ -109,8 +110,8 @@ void Pipeline::wait_for_work_in_flight() noexcept {
 void Pipeline::release() noexcept {
   device::Backend& backend = flow_.backend;
   if (streams_created_) {
-    for (const NativeStream stream :
-         {flow_.norm, flow_.down, flow_.up, flow_.past_readers, flow_.resident_updates}) {
+    for (const NativeStream stream : {flow_.norm, flow_.down, flow_.up, flow_.unpack,
+                                      flow_.past_readers, flow_.resident_updates}) {
       if (stream != NativeStream{}) backend.destroy_stream(stream);
     }
     wait_for_work_in_flight();  // tasks that a lost device's last callbacks have posted
@@ -123,6 +124,7 @@ void Pipeline::release() noexcept {
   update_.reset();
   weight_in_.reset();
   gate_.reset();
+  packings_.clear();
   resident_.reset();
   readers_.reset();
   destroy_events({});

@@ -68,6 +68,7 @@ struct Parameter {
   const void* gradient = nullptr;   ///< given last; null: never
   bool has_gradient = false;        ///< given since the last step()
   std::uint32_t micro_batches = 0;  ///< gradients given since the last step()
+  bool packed = false;              ///< the gradient given last left packed with others
   bool refresh_unwaited = false;    ///< a step() refreshes it and no wait() has followed
   bool ever_refreshed = false;
   std::uint32_t unqueued_copies = 0;  ///< segments that still wait for the bounce ring
@@ -96,13 +97,16 @@ struct SegmentRun {
 
 class BounceRing;
 class HostSums;
+class Packing;
 
 struct BucketRun {
   std::uint32_t generation = 0;  ///< index into Flow::generations
   bool resident = false;         ///< its state is on the device, and it is updated there
   memory::SlotView slot;         ///< empty: the host has no room for it
   BounceRing* ring = nullptr;    ///< of its generation; null: all of that one's slots are direct
-  device::Event refreshed;       ///< last upload (or resident update)
+  Packing* packing = nullptr;    ///< of its generation; null: none of its buckets pack
+  device::Event refreshed;       ///< last upload (or resident update); if it packs, the last
+                                 ///< kernel that spread its weights
   device::Flag flag;             ///< uploads queued ahead wait for it
   bool updating = false;         ///< from the opening of the gate until its upload is queued
   std::uint32_t missing = 0;     ///< segments of the running update that have not arrived
@@ -143,6 +147,7 @@ struct Flow {
   std::vector<Generation> generations;  ///< in the order of their commit()
   HostSums* sums = nullptr;             ///< Accumulate::host with room on the host, else null
   std::vector<BounceRing*> rings;       ///< some serve several generations
+  std::vector<Packing*> packings;       ///< of generations that pack
 
   std::deque<Parameter> parameters;  ///< results borrow their names: they never move
   std::vector<SegmentRun> segments;
@@ -151,8 +156,10 @@ struct Flow {
   std::uint32_t resident_count = 0;                                ///< buckets
 
   NativeStream down, up;  ///< gradients to the host, weights to the device
-  NativeStream norm;  ///< norm kernels, and unless the gate is open resident updates: never waits
-                      ///< for the host
+  NativeStream unpack;    ///< spreads packed weights
+  /// Norm kernels, and unless the gate is open resident updates. Waits for packed gradients on
+  /// their way down, and so for no more of the host's work than the trainer's own streams did.
+  NativeStream norm;
   // Open gate only:
   NativeStream past_readers;      ///< behind all reads queued before a gradient was given
   NativeStream resident_updates;  ///< in place of `norm`, which must not wait for readers
@@ -247,6 +254,10 @@ struct Flow {
   /// Bytes of one element of the segment's weight and gradient.
   [[nodiscard]] std::size_t elem_bytes(const plan::Segment& segment) const {
     return dtype_bytes(parameters[segment.parameter].dtype);
+  }
+  /// The packed part of a bucket's slot.
+  [[nodiscard]] std::span<std::byte> packed_bytes(std::uint32_t bucket) const {
+    return buckets[bucket].slot.bytes.first(layout.buckets[bucket].packed_bytes());
   }
   /// A segment's part of its slot.
   [[nodiscard]] std::span<std::byte> slot_bytes(const plan::Segment& segment) const {

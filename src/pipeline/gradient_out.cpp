@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pipeline/gradient_out.hpp"
 
+#include "pipeline/added_time.hpp"
+
 namespace outboard::pipeline {
 
 void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream stream) {
@@ -11,6 +13,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
   parameter.has_gradient = true;
   parameter.micro_batches += 1;
   if (flow_.has_resident_sum(parameter)) return queue_sum(parameter, index);
+  if (take_packed(index)) return;
   if (flow_.sums == nullptr) queue_norm(parameter, index);
   const bool first = parameter.micro_batches == 1;
   const bool last = parameter.micro_batches == flow_.options.micro_batches;
@@ -27,6 +30,58 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
       flow_.buckets[bucket].ring->request_gradient({segment, first, last});
     }
   }
+}
+
+bool GradientOut::take_packed(std::uint32_t index) {
+  Parameter& parameter = flow_.parameters[index];
+  const std::uint32_t bucket = flow_.layout.segments[parameter.segments.first].bucket;
+  Packing* packing = flow_.buckets[bucket].packing;
+  void* scalars = scalars_ + sizeof(device::GradientScalars) * index;
+  parameter.packed = packing != nullptr && packing->pack(index, scalars);
+  if (!parameter.packed) return false;
+  if (packing->complete(bucket)) send_packed(bucket);
+  return true;
+}
+
+template <class Use>
+void GradientOut::for_each_packed(std::uint32_t index, Use use) {
+  const plan::Bucket& bucket = flow_.layout.buckets[index];
+  for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+    const std::uint32_t segment = bucket.first_segment + i;
+    if (bucket.packs(flow_.layout.segments[segment])) use(segment);
+  }
+}
+
+/// Counts as a copy of each that could be in it: who has no gradient waits for none.
+void GradientOut::send_packed(std::uint32_t bucket) {
+  const device::Event landed = flow_.buckets[bucket].packing->queue_copy(bucket);
+  for_each_packed(bucket, [&](std::uint32_t segment) {
+    flow_.segments[segment].copies_queued += 1;
+    flow_.parameters[flow_.layout.segments[segment].parameter].unlanded_copies += 1;
+  });
+  flow_.notify(landed, {&GradientOut::packed_landed, this, bucket});
+}
+
+void GradientOut::packed_landed(void* self, std::uint64_t bucket) noexcept {
+  auto& stage = *static_cast<GradientOut*>(self);
+  const std::lock_guard lock(stage.flow_.mutex);
+  stage.for_each_packed(static_cast<std::uint32_t>(bucket),
+                        [&](std::uint32_t segment) { stage.segment_landed(segment); });
+  stage.flow_.finish_callback();
+}
+
+void GradientOut::finish(std::unique_lock<std::mutex>& lock) {
+  for (std::uint32_t i = 0; i < flow_.buckets.size(); ++i) {
+    const BucketRun& bucket = flow_.buckets[i];
+    if (bucket.packing == nullptr || !bucket.packing->begun(i)) continue;
+    if (bucket.updating) {
+      const AddedTime time(flow_, flow_.stats.drain_wait_us);
+      flow_.wait_until(
+          lock, [&] { return !bucket.updating; }, "step(): the update of the step before");
+    }
+    if (bucket.packing->begun(i)) send_packed(i);
+  }
+  for (Packing* packing : flow_.packings) packing->end_step();
 }
 
 void GradientOut::queue_sum(const Parameter& parameter, std::uint32_t index) {
@@ -94,6 +149,7 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
       lock, [&] { return parameter.unqueued_copies == 0; },
       "wait_gradient_taken(): a copy that waits for the bounce ring");
   flow_.backend.wait_event(stream, parameter.reduced);
+  if (parameter.packed) return;
   // Direct copies are queued in order on one stream, so the last covers them all. In the ring one
   // segment may overtake another.
   const std::uint32_t end = parameter.segments.first + parameter.segments.count;
@@ -107,6 +163,7 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
 
 void GradientOut::drop() {
   for (BounceRing* ring : flow_.rings) ring->drop_gradients();
+  for (Packing* packing : flow_.packings) packing->end_step();
   for (Parameter& parameter : flow_.parameters) {
     parameter.has_gradient = false;
     parameter.micro_batches = 0;

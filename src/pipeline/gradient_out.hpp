@@ -7,6 +7,7 @@
 
 #include "pipeline/bounce_ring.hpp"
 #include "pipeline/flow.hpp"
+#include "pipeline/packing.hpp"
 #include "pipeline/resident.hpp"
 
 namespace outboard::pipeline {
@@ -39,6 +40,9 @@ class GradientOut {
   /// Makes `stream` wait until the gradient given last has been read. Blocks while copies still
   /// wait for the ring.
   void wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t parameter, NativeStream stream);
+  /// No more gradients come in this step: what is packed leaves. With an open gate it waits until
+  /// no update of the step before uses the slot: a range may hold tensors of which it brings none.
+  void finish(std::unique_lock<std::mutex>& lock);
   /// The gradients given since the last step() will not be used.
   void drop();
   /// A copy through the ring has ended.
@@ -48,7 +52,12 @@ class GradientOut {
   void queue_sum(const Parameter& parameter, std::uint32_t index);
   void queue_norm(const Parameter& parameter, std::uint32_t index);
   void queue_copy(std::uint32_t segment);
+  [[nodiscard]] bool take_packed(std::uint32_t parameter);
+  void send_packed(std::uint32_t bucket);
+  template <class Use>
+  void for_each_packed(std::uint32_t bucket, Use use);
   static void copy_landed(void* self, std::uint64_t segment) noexcept;
+  static void packed_landed(void* self, std::uint64_t bucket) noexcept;
 
   Flow& flow_;
   std::byte* scalars_;

@@ -61,6 +61,7 @@ struct Pipeline::Mark {
   explicit Mark(Pipeline& pipeline)
       : generations(pipeline.flow_.generations.size()),
         rings(pipeline.rings_.size()),
+        packings(pipeline.packings_.size()),
         sizes{pipeline.flow_.parameters.size(), pipeline.flow_.segments.size(),
               pipeline.flow_.buckets.size()},
         slots(pipeline.slots_),
@@ -72,7 +73,7 @@ struct Pipeline::Mark {
         busy_ns(pipeline.busy_ns()),
         scalars(std::move(pipeline.scalars_)) {}
 
-  std::size_t generations, rings;
+  std::size_t generations, rings, packings;
   Sizes sizes;
   std::size_t slots;
   std::vector<std::uint64_t> node_elems;
@@ -151,6 +152,8 @@ void Pipeline::roll_back(Mark& mark) noexcept {
   destroy_events(mark.sizes);
   cut(flow_.rings, mark.rings);
   cut(rings_, mark.rings);
+  cut(flow_.packings, mark.packings);
+  cut(packings_, mark.packings);
   resident_->release_from(mark.generations);
   cut(flow_.generations, mark.generations);
   cut(flow_.parameters, mark.sizes.parameters);
@@ -260,6 +263,7 @@ void Pipeline::append_memory(const topology::Machine& machine) {
   if (std::find(host_room_.begin() + first, host_room_.end(), true) != host_room_.end()) {
     append_host_memory(machine);
   }
+  append_packing();
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
                                 config_.schedule != Schedule::serial && !flow_.open_gate();
 }
@@ -330,6 +334,25 @@ bool Pipeline::all_slots_direct() const {
   return std::ranges::all_of(flow_.generations, [](const Generation& generation) {
     return generation.staging.direct_slots() == generation.staging.slots();
   });
+}
+
+/// What goes through the ring goes one by one.
+void Pipeline::append_packing() {
+  const Generation& generation = flow_.generations.back();
+  bool any = false;
+  for (std::uint32_t i = generation.first_bucket; i < generation.end_bucket; ++i) {
+    plan::Bucket& bucket = flow_.layout.buckets[i];
+    if (!flow_.buckets[i].slot.direct || flow_.sums != nullptr) bucket.pack_nothing();
+    any = any || bucket.packed_segments > 0;
+  }
+  if (!any) return;
+  packings_.push_back(
+      std::make_unique<Packing>(flow_, generation.first_bucket, generation.end_bucket));
+  flow_.packings.push_back(packings_.back().get());
+  packings_.back()->allocate();
+  for (std::uint32_t i = generation.first_bucket; i < generation.end_bucket; ++i) {
+    flow_.buckets[i].packing = packings_.back().get();
+  }
 }
 
 void Pipeline::append_ring() {
@@ -425,6 +448,9 @@ void Pipeline::load(std::unique_lock<std::mutex>& lock, std::span<const Paramete
                                  flow_.up);
   }
   const std::uint32_t first = flow_.generations.back().first_bucket;
+  if (Packing* packing = flow_.buckets.size() > first ? flow_.buckets[first].packing : nullptr) {
+    packing->load_tables(lock);
+  }
   const std::vector<bool> resident = flow_.homes();
   std::vector<bool> at_first = resident;
   for (std::size_t i = first; i < at_first.size(); ++i) at_first[i] = !host_room_[i];

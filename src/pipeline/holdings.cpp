@@ -84,6 +84,11 @@ MemoryLedger Pipeline::ledger() {
     add_device("block norms", held.norms);
     add_device("gradient accumulator", held.sums);
   }
+  for (const Packing* packing : flow_.packings) {
+    for (const std::span<const std::byte> range : packing->held()) {
+      add_device("packed small tensors", range);
+    }
+  }
   return ledger;
 }
 

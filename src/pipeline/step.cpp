@@ -113,6 +113,7 @@ StepResult Pipeline::step(std::span<const optim::Group> groups) {
     report_weight_overflows();
     result.loss_scale = result.next_loss_scale = gate_->loss_scale();
     if (!any_gradient()) return result;
+    gradient_out_->finish(lock);
     if (open_gate_) {
       step_open(lock, groups, result);
       return result;
@@ -306,6 +307,7 @@ void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
       lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
       "the updates and uploads of the last step");
   if (flow_.resident_count > 0) resident_->order_behind_updates(flow_.up);
+  for (Packing* packing : flow_.packings) packing->order_behind_unpacking(flow_.up);
   flow_.backend.record(uploads_passed_, flow_.up);
   flow_.synchronize(lock, uploads_passed_, "the uploads of refreshed weights");
 }

@@ -19,6 +19,7 @@
 #include "pipeline/gradient_out.hpp"
 #include "pipeline/host_sums.hpp"
 #include "pipeline/open_gate.hpp"
+#include "pipeline/packing.hpp"
 #include "pipeline/readers.hpp"
 #include "pipeline/resident.hpp"
 #include "pipeline/scalar_table.hpp"
@@ -113,6 +114,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   [[nodiscard]] BounceRing* largest_ring() const;
   [[nodiscard]] bool all_slots_direct() const;
   void append_ring();
+  void append_packing();
   void append_events();
   void destroy_events(const Sizes& from) noexcept;
   [[nodiscard]] WholeState::Scalars whole_state_scalars() const noexcept;
@@ -208,6 +210,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   std::optional<Update> update_;
   std::optional<GradientOut> gradient_out_;
   std::vector<std::unique_ptr<BounceRing>> rings_;  // as Flow::rings
+  std::vector<std::unique_ptr<Packing>> packings_;  // as Flow::packings
   std::optional<WholeState> whole_state_;
   std::unique_ptr<AutoPlacement> auto_;  // Placement::automatic
   std::optional<OpenGate> open_gate_;

@@ -11,14 +11,18 @@ void WeightIn::queue_ahead(std::uint32_t bucket) {
 void WeightIn::queue_copies(std::uint32_t index) {
   const plan::Bucket& bucket = flow_.layout.buckets[index];
   flow_.order_behind_readers(index, flow_.up);
+  Packing* packing = flow_.buckets[index].packing;
+  const bool packed = packing != nullptr && packing->takes_all(index);
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
     if (!flow_.segments[bucket.first_segment + i].in_update) continue;
+    if (packed && bucket.packs(segment)) continue;
     const auto bytes = flow_.slot_bytes(segment);
     flow_.backend.copy_to_device(flow_.weight_address(segment), bytes, flow_.up);
     flow_.stats.weight_bytes_up += bytes.size();
     flow_.stats.copies_up += 1;
   }
+  if (packed) return packing->queue_weights(index);
   flow_.backend.record(flow_.buckets[index].refreshed, flow_.up);
 }
 
@@ -49,13 +53,17 @@ void WeightIn::wait_refreshed(std::unique_lock<std::mutex>& lock, std::uint32_t 
   const Parameter& parameter = flow_.parameters[index];
   if (!parameter.ever_refreshed) return;
   const plan::SegmentRange range = parameter.segments;
-  // Each on one stream, in order: the last bucket covers the others.
+  // Each on one stream, in order: the last bucket covers the others, but for those that unpack.
   const BucketRun* last_ahead = nullptr;
   const BucketRun* last_resident = nullptr;
   for (std::uint32_t i = range.first; i < range.first + range.count; ++i) {
-    const BucketRun& bucket = flow_.buckets[flow_.layout.segments[i].bucket];
+    const std::uint32_t index_of_bucket = flow_.layout.segments[i].bucket;
+    const BucketRun& bucket = flow_.buckets[index_of_bucket];
     if (bucket.resident && !flow_.open_gate()) {
       last_resident = &bucket;
+    } else if (flow_.options.uploads_ahead &&
+               flow_.layout.buckets[index_of_bucket].packed_segments > 0) {
+      flow_.backend.wait_event(stream, bucket.refreshed);
     } else if (flow_.options.uploads_ahead) {
       last_ahead = &bucket;
     } else {

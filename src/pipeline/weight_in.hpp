@@ -6,6 +6,7 @@
 
 #include "pipeline/bounce_ring.hpp"
 #include "pipeline/flow.hpp"
+#include "pipeline/packing.hpp"
 #include "pipeline/ticket.hpp"
 
 namespace outboard::pipeline {

@@ -13,8 +13,8 @@ namespace outboard::plan {
 
 /// Borders inside a parameter are multiples of this: one block of the norm's fixed tree.
 inline constexpr std::uint64_t kBorderElems = 4096;
-/// Each segment starts on a multiple of this in its bucket: a 64-byte line of 16-bit elements, two
-/// of f32.
+/// Each segment that is not packed starts on a multiple of this in its bucket: a 64-byte line of
+/// 16-bit elements, two of f32.
 inline constexpr std::uint64_t kSegmentAlignElems = 32;
 
 /// What the layout needs to know of one parameter.
@@ -45,7 +45,19 @@ struct Bucket {
   std::uint32_t unit = 0;         ///< its first bucket: those of one unit have one home
   DType dtype = DType::f16;
   std::uint64_t cost_elems = 0;  ///< its update, in elements of AdamW in f16; 0: as `elems`
+  /// Small parameters that cross the link as one: they fill its first `packed_elems` elements
+  /// without a gap. None, or two at least.
+  std::uint32_t packed_segments = 0;
+  std::uint64_t packed_elems = 0;
 
+  [[nodiscard]] bool packs(const Segment& segment) const noexcept {
+    return segment.offset < packed_elems;
+  }
+  /// Its small parameters cross the link one by one, from where they are.
+  void pack_nothing() noexcept { packed_segments = 0, packed_elems = 0; }
+  [[nodiscard]] std::size_t packed_bytes() const noexcept {
+    return static_cast<std::size_t>(packed_elems) * dtype_bytes(dtype);
+  }
   /// Of its gradients, and of its weights: the size of its slot.
   [[nodiscard]] std::size_t slot_bytes() const noexcept {
     return static_cast<std::size_t>(padded_elems) * dtype_bytes(dtype);
@@ -66,9 +78,11 @@ struct ModelLayout {
 
 /// Small parameters of one dtype in a row share a bucket of at most `bucket_bytes` of gradients,
 /// large ones are split at multiples of kBorderElems; a bucket has room for one such block at
-/// least. One that is `whole` begins a new bucket if it does not fit into the open one. Nodes are
-/// interleaved by weight: for every prefix of the buckets each node's elements are within the
-/// largest bucket's of its share of the weights (both padded).
+/// least. Whole ones of less than 64 KiB are packed, if a bucket has two of them or more: they lie
+/// at its start, in forward order as the rest behind them. One that is `whole` begins a new bucket
+/// if it does not fit into the open one. Nodes are interleaved by weight: for every prefix of the
+/// buckets each node's elements are within the largest bucket's of its share of the weights (both
+/// padded).
 /// @throws Error{invalid_argument} for no node, or a weight that is not positive and finite.
 [[nodiscard]] ModelLayout make_layout(std::span<const ParameterShape> parameters,
                                       std::uint64_t bucket_bytes,

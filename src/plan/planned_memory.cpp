@@ -4,6 +4,7 @@
 #include <array>
 
 #include "core/host_layout.hpp"
+#include "core/pack_layout.hpp"
 #include "core/round_up.hpp"
 #include "outboard/error.hpp"
 #include "outboard/planning.hpp"
@@ -99,6 +100,13 @@ class Ledger {
       host("gradient and weight staging", place, node, bytes[node]);
     }
   }
+  /// What goes through the ring goes one by one.
+  void add_packing(std::span<const plan::Bucket> direct) {
+    core::PackNeed need;
+    for (const plan::Bucket& b : direct) need.add(b.packed_segments, b.packed_bytes());
+    device("packed small tensors", need.bytes());
+    device("packed small tensors", need.table_bytes());
+  }
   void add_staging(bool sums) {
     const std::vector<plan::Bucket> with_slot = host_buckets();
     const std::size_t buckets = with_slot.size();
@@ -113,6 +121,7 @@ class Ledger {
       if (ring == 0) ring = std::min({core::kRingSlots, limit, buckets});
       direct = limit - std::min(limit, ring);
     }
+    if (!sums) add_packing(std::span(with_slot).first(direct));
     add_slots(std::span(with_slot).first(direct), MemoryPlace::host_pinned);
     add_slots(std::span(with_slot).subspan(direct), MemoryPlace::host_pageable);
     host("bounce ring", MemoryPlace::host_pinned, 0, ring * largest);

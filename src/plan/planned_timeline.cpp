@@ -33,6 +33,7 @@ SpanKind kind_of(OpKind kind) {
     case OpKind::update:
       return SpanKind::update;
     case OpKind::weight:
+    case OpKind::unpack:
       return SpanKind::weight;
     case OpKind::state_in:
     case OpKind::state_out:
@@ -45,6 +46,7 @@ SpanKind kind_of(OpKind kind) {
 std::string name_of(const TimelineEntry& entry, const StepTimes& times) {
   std::string kind = span_kind_name(kind_of(entry.kind));
   if (entry.kind == OpKind::gate) return kind;
+  if (entry.kind == OpKind::unpack) kind += " unpacked";
   const bool forward = entry.kind == OpKind::forward;
   if (!forward && entry.kind != OpKind::backward && entry.kind != OpKind::norm) {
     return kind + ", bucket " + std::to_string(entry.index);

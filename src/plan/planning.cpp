@@ -97,9 +97,13 @@ PlannedStep plan_step(const PlannedModel& model, const PlanningMachine& machine,
   const plan::Rates rates = rates_of(machine);
   const plan::StepTimes times{pieces_of(model.forward), pieces_of(model.backward)};
   const std::vector<double> weights(rates.node_elems_per_s.size(), 1.0);
-  const plan::ModelLayout layout =
+  plan::ModelLayout layout =
       plan::make_layout(plan::shapes_of(model.parameters, config.accumulate == Accumulate::host),
                         config.bucket_bytes, weights);
+  // Sums are made of single gradients, which come through the ring.
+  for (plan::Bucket& bucket : layout.buckets) {
+    if (config.accumulate == Accumulate::host) bucket.pack_nothing();
+  }
   const plan::Policy policy = policy_of(placement, config);
   const plan::Plan found =
       plan::plan(layout, rates, times, {placement.device_budget_bytes}, policy);

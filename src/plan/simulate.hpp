@@ -35,6 +35,7 @@ enum class OpKind : std::uint8_t {
   gate,       ///< scalars to the host; index 0, with an open gate the piece of backward behind them
   update,     ///< on a node or on the device; index: bucket
   weight,     ///< a copy to the device; index: bucket
+  unpack,     ///< weights that came packed go where they belong; index: bucket
   state_in,   ///< streamed state to the device; index: bucket
   state_out,  ///< streamed state to the host; index: bucket
 };

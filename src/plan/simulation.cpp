@@ -260,7 +260,7 @@ Simulation::Op Simulation::device_update(std::uint32_t bucket) const {
   const StepModel::Bucket& shape = model_.buckets[bucket];
   const auto elems = static_cast<double>(shape.elems);
   return {OpKind::update, bucket,
-          shape.copies * rates_.kernel_us + duration_us(elems, rates_.device_elems_per_s), 0};
+          shape.kernels * rates_.kernel_us + duration_us(elems, rates_.device_elems_per_s), 0};
 }
 
 // --- what ends ----------------------------------------------------------------------------------
@@ -288,6 +288,8 @@ void Simulation::finish(std::size_t index) {
     case OpKind::update:
       return finish_update(op.index);
     case OpKind::weight:
+      return unpack(op.index);
+    case OpKind::unpack:
       return refresh(op.index);
     case OpKind::state_in:
       runs_[op.index].state_here = true;
@@ -302,18 +304,23 @@ void Simulation::finish(std::size_t index) {
 void Simulation::finish_backward(std::uint32_t piece) {
   backward_left_ -= 1;
   const StepModel::Backward& work = model_.backward[piece];
+  std::uint64_t packed_elems = 0;
   for (std::uint32_t i = 0; i < work.gradients; ++i) {
     const StepModel::Gradient& gradient = model_.gradients[work.first_gradient + i];
     if (--runs_[gradient.bucket].ungiven == 0) runs_[gradient.bucket].last_piece = piece;
-    if (places_[gradient.bucket].home == Home::host) {
+    const bool on_host = places_[gradient.bucket].home == Home::host;
+    if (on_host) packed_elems += gradient.packed_elems;
+    if (on_host && gradient.copies > 0) {
       down_queue_.push(copy_op(OpKind::gradient, gradient.bucket, gradient.copies, gradient.bytes));
     } else {
+      if (on_host) gradients_left_ -= 1;
       piece_known(gradient.bucket);
     }
   }
   if (work.norms == 0) return try_gate();
-  const double us = work.norms * rates_.kernel_us +
-                    duration_us(static_cast<double>(work.norm_elems), rates_.norm_elems_per_s);
+  // A packed gradient is written as well as read.
+  const auto elems = static_cast<double>(work.norm_elems + packed_elems);
+  const double us = work.norms * rates_.kernel_us + duration_us(elems, rates_.norm_elems_per_s);
   if (us == 0.0) return norms_complete(piece);
   device_queue_.push({OpKind::norm, piece, us, 0});
 }
@@ -382,6 +389,15 @@ void Simulation::finish_update(std::uint32_t bucket) {
   run.state_leaving = true;
   down_queue_.push(copy_op(OpKind::state_out, bucket, 1,
                            model_.buckets[bucket].padded_elems * model_.state_bytes_per_elem));
+}
+
+/// Packed weights are read and written on the device once more before somebody may read them.
+void Simulation::unpack(std::uint32_t bucket) {
+  const StepModel::Bucket& shape = model_.buckets[bucket];
+  const auto elems = static_cast<double>(2 * shape.packed_elems);
+  const double us = shape.unpacks * rates_.kernel_us + duration_us(elems, rates_.norm_elems_per_s);
+  if (us == 0.0) return refresh(bucket);
+  device_queue_.push({OpKind::unpack, bucket, us, 0});
 }
 
 void Simulation::refresh(std::uint32_t bucket) {

@@ -78,6 +78,7 @@ class Simulation {
   void ask_for_scalars(std::uint32_t piece);
   void scalars_known(std::uint32_t piece);
   void finish_update(std::uint32_t bucket);
+  void unpack(std::uint32_t bucket);
   void refresh(std::uint32_t bucket);
 
   void try_gate();

@@ -26,8 +26,16 @@ void require_sane(const ComputePiece& piece, std::size_t count, const char* wher
 void add_buckets(const ModelLayout& layout, StepModel& model) {
   for (const Bucket& bucket : layout.buckets) {
     const std::uint64_t cost = bucket.cost_elems > 0 ? bucket.cost_elems : bucket.elems;
-    model.buckets.push_back({cost, bucket.elems * dtype_bytes(bucket.dtype), bucket.padded_elems,
-                             bucket.padded_elems, bucket.segments, 0, bucket.unit});
+    const std::uint32_t unpacks = bucket.packed_segments > 0 ? 1 : 0;
+    model.buckets.push_back({.elems = cost,
+                             .bytes = bucket.elems * dtype_bytes(bucket.dtype),
+                             .padded_elems = bucket.padded_elems,
+                             .largest_padded_elems = bucket.padded_elems,
+                             .copies = bucket.segments - bucket.packed_segments + unpacks,
+                             .kernels = bucket.segments,
+                             .unpacks = unpacks,
+                             .packed_elems = bucket.packed_elems,
+                             .unit = bucket.unit});
   }
 }
 
@@ -48,20 +56,37 @@ std::vector<std::size_t> last_pieces(const ModelLayout& layout, const StepTimes&
   return last;
 }
 
+/// `ungiven`: by bucket, of what it packs.
+void add_gradients(const ModelLayout& layout, SegmentRange range,
+                   std::vector<std::uint32_t>& ungiven, StepModel& model) {
+  for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+    const Segment& segment = layout.segments[k];
+    const Bucket& bucket = layout.buckets[segment.bucket];
+    const std::size_t element = dtype_bytes(bucket.dtype);
+    model.buckets[segment.bucket].gradients += 1;
+    if (!bucket.packs(segment)) {
+      model.gradients.push_back({segment.bucket, 1, segment.elems * element, 0});
+    } else if (--ungiven[segment.bucket] > 0) {
+      model.gradients.push_back({segment.bucket, 0, 0, segment.elems});
+    } else {
+      model.gradients.push_back({segment.bucket, 1, bucket.packed_bytes(), segment.elems});
+    }
+  }
+}
+
 void add_backward(const ModelLayout& layout, const StepTimes& times, StepModel& model) {
   const std::vector<std::size_t> last = last_pieces(layout, times);
+  std::vector<std::uint32_t> ungiven;
+  for (const Bucket& bucket : layout.buckets) ungiven.push_back(bucket.packed_segments);
   for (std::size_t i = 0; i < times.backward.size(); ++i) {
     const ComputePiece& piece = times.backward[i];
     StepModel::Backward work{piece.us, static_cast<std::uint32_t>(model.gradients.size()), 0, 0, 0};
     model.backward_us += piece.us;
     if (piece.parameter != kNoParameter && last[piece.parameter] == i) {
       const SegmentRange range = layout.parameters[piece.parameter];
+      add_gradients(layout, range, ungiven, model);
       for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
-        const Segment& segment = layout.segments[k];
-        const std::size_t element = dtype_bytes(layout.buckets[segment.bucket].dtype);
-        model.gradients.push_back({segment.bucket, 1, segment.elems * element});
-        model.buckets[segment.bucket].gradients += 1;
-        work.norm_elems += segment.elems;
+        work.norm_elems += layout.segments[k].elems;
       }
       work.gradients = range.count;
       work.norms = range.count == 0 ? 0 : 1;
@@ -128,11 +153,12 @@ void append_gradients(std::span<const StepModel::Gradient> gradients,
     const auto found = std::find_if(out.gradients.begin() + static_cast<std::ptrdiff_t>(first),
                                     out.gradients.end(), same);
     if (found == out.gradients.end()) {
-      out.gradients.push_back({group, gradient.copies, gradient.bytes});
+      out.gradients.push_back({group, gradient.copies, gradient.bytes, gradient.packed_elems});
       out.buckets[group].gradients += 1;
     } else {
       found->copies += gradient.copies;
       found->bytes += gradient.bytes;
+      found->packed_elems += gradient.packed_elems;
     }
   }
 }
@@ -184,6 +210,9 @@ StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_o
     group.largest_padded_elems =
         std::max(group.largest_padded_elems, model.buckets[b].largest_padded_elems);
     group.copies += model.buckets[b].copies;
+    group.kernels += model.buckets[b].kernels;
+    group.unpacks += model.buckets[b].unpacks;
+    group.packed_elems += model.buckets[b].packed_elems;
   }
   coarsen_backward(model, group_of, out);
   coarsen_forward(model, group_of, out);

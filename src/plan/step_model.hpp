@@ -18,14 +18,19 @@ struct StepModel {
     std::uint64_t padded_elems = 0;          ///< what its state takes
     std::uint64_t largest_padded_elems = 0;  ///< of one of the buckets in it, if it is a group
     std::uint32_t copies = 0;                ///< copies that one way across the link takes
+    std::uint32_t kernels = 0;               ///< of an update on the device
+    std::uint32_t unpacks = 0;               ///< kernels that spread packed weights
+    std::uint64_t packed_elems = 0;          ///< what they spread
     std::uint32_t gradients = 0;             ///< entries of `gradients` with this bucket
     std::uint32_t unit = 0;                  ///< buckets of one unit have one home
   };
-  /// What one piece of backward completes of one bucket.
+  /// What one piece of backward completes of one bucket. All that the bucket packs leaves with the
+  /// last piece of it.
   struct Gradient {
     std::uint32_t bucket = 0;
-    std::uint32_t copies = 1;
+    std::uint32_t copies = 1;  ///< that it sets off
     std::uint64_t bytes = 0;
+    std::uint64_t packed_elems = 0;  ///< written once more on the device
   };
   struct Backward {
     double us = 0.0;

@@ -46,11 +46,12 @@ TinyOptions small_model(const Flavour& flavour) {
   config.max_grad_norm = 1.0;
   config.loss_scaling.initial_scale = 64.0;
   options.config = flavour.apply(config);
-  options.parameters.resize(4);
+  options.parameters.resize(5);
   options.parameters[0].elems = 5000;
   options.parameters[1].elems = 10;
   options.parameters[2].elems = 0;
-  options.parameters[3].elems = 9000;
+  options.parameters[3].elems = 20;  // packed with the second
+  options.parameters[4].elems = 9000;
   options.second_stream = true;
   options.max_steps = 8;
   round_fraction(options);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/round_up.hpp"
 #include "plan/random_steps.hpp"
 
 namespace outboard::plan {
@@ -42,7 +43,9 @@ TEST(ModelLayout, CoversEveryElementOnceWithBordersAtWholeBlocks) {
         EXPECT_EQ(segment.parameter, i);
         EXPECT_EQ(segment.first_element, next);
         EXPECT_EQ(segment.first_element % kBorderElems, 0U);
-        EXPECT_EQ(segment.offset % kSegmentAlignElems, 0U);
+        if (!layout.buckets[segment.bucket].packs(segment)) {
+          EXPECT_EQ(segment.offset % kSegmentAlignElems, 0U);
+        }
         EXPECT_EQ(layout.buckets[segment.bucket].dtype, shapes[i].dtype);
         next += segment.elems;
       }
@@ -90,6 +93,39 @@ TEST(ModelLayout, IsPutBehindAnother) {
     }
     for (std::size_t node = 0; node < weights.size(); ++node) {
       EXPECT_EQ(both.node_elems[node], first.node_elems[node] + second.node_elems[node]);
+    }
+  }
+}
+
+TEST(ModelLayout, SmallParametersFillTheStartOfTheirBucket) {
+  for (std::uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const auto shapes = random_shapes(random);
+    const ModelLayout layout =
+        make_layout(shapes, 8192 + random() % 500000, std::vector<double>{1.0});
+    for (const Bucket& bucket : layout.buckets) {
+      std::uint64_t packed = 0;
+      std::uint64_t rest = core::round_up(bucket.packed_elems, kSegmentAlignElems);
+      std::uint32_t small = 0;
+      for (std::uint32_t i = 0; i < bucket.segments; ++i) {
+        const Segment& segment = layout.segments[bucket.first_segment + i];
+        const ParameterShape& shape = shapes[segment.parameter];
+        const bool is_small =
+            segment.elems == shape.elems && shape.elems * dtype_bytes(shape.dtype) < 64 * 1024;
+        small += is_small ? 1 : 0;
+        if (bucket.packs(segment)) {
+          EXPECT_TRUE(is_small);
+          EXPECT_EQ(segment.offset, packed) << "a gap, or another order";
+          packed += segment.elems;
+        } else {
+          EXPECT_EQ(segment.offset, rest);
+          rest += core::round_up(segment.elems, kSegmentAlignElems);
+        }
+      }
+      EXPECT_EQ(bucket.packed_elems, packed);
+      EXPECT_EQ(bucket.packed_segments, small < 2 ? 0 : small) << "two of them or more";
+      EXPECT_EQ(bucket.padded_elems, rest);
     }
   }
 }

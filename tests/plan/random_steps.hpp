@@ -125,6 +125,7 @@ struct Formula {
   double copies_end_us = 0.0;
   double gate_us = 0.0;  ///< the gate's own copy
   double update_us = 0.0, upload_us = 0.0, download_us = 0.0;
+  double unpack_us = 0.0;  ///< kernels that spread packed weights
   double largest_update_us = 0.0, largest_upload_us = 0.0, largest_download_us = 0.0;
   double refresh_forward_us = 0.0;
   [[nodiscard]] bool copies_outstanding() const { return copies_end_us > backward_us; }
@@ -139,11 +140,21 @@ struct Formula {
 
 struct FormulaInput {
   const RandomStep& step;
-  std::vector<double> update_us, upload_us, forward_us;  ///< per bucket
+  std::vector<double> update_us, upload_us, unpack_us, forward_us;  ///< per bucket
 };
 
 inline double copy_us(const RandomStep& step, double bytes, double rate) {
   return step.rates.copy_us + bytes * 1e6 / rate;
+}
+
+/// Bytes of the copy that a segment's gradient sets off, `packed_left` of its bucket's packed ones
+/// being left; 0: none. What is packed leaves with the last of its bucket.
+inline double bytes_down(const RandomStep& step, const Segment& segment,
+                         std::vector<std::uint32_t>& packed_left) {
+  const Bucket& bucket = step.layout.buckets[segment.bucket];
+  if (!bucket.packs(segment)) return 2.0 * static_cast<double>(segment.elems);
+  if (--packed_left[segment.bucket] > 0) return 0.0;
+  return 2.0 * static_cast<double>(bucket.packed_elems);
 }
 
 /// Gradients leave in the order of backward, each when it is there and the link is free.
@@ -151,6 +162,8 @@ inline void work_out_backward(const RandomStep& step, Formula& out) {
   std::vector<std::size_t> last(step.layout.parameters.size(), 0);
   const auto& backward = step.times.backward;
   for (std::size_t i = 0; i < backward.size(); ++i) last[backward[i].parameter] = i;
+  std::vector<std::uint32_t> packed_left;
+  for (const Bucket& bucket : step.layout.buckets) packed_left.push_back(bucket.packed_segments);
   double now = 0.0;
   double norms_end = 0.0;
   for (std::size_t i = 0; i < backward.size(); ++i) {
@@ -160,12 +173,16 @@ inline void work_out_backward(const RandomStep& step, Formula& out) {
     if (last[backward[i].parameter] != i || range.count == 0) continue;
     double norm_elems = 0.0;
     for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
-      const auto elems = static_cast<double>(step.layout.segments[k].elems);
-      const double us = copy_us(step, elems * 2, step.rates.link_down_bytes_per_s);
+      const Segment& segment = step.layout.segments[k];
+      const auto elems = static_cast<double>(segment.elems);
+      // A packed gradient is written as well as read.
+      norm_elems += step.layout.buckets[segment.bucket].packs(segment) ? 2 * elems : elems;
+      const double bytes = bytes_down(step, segment, packed_left);
+      if (bytes == 0.0) continue;
+      const double us = copy_us(step, bytes, step.rates.link_down_bytes_per_s);
       out.copies_end_us = std::max(out.copies_end_us, now) + us;
       out.download_us += us;
       out.largest_download_us = std::max(out.largest_download_us, us);
-      norm_elems += elems;
     }
     norms_end += step.rates.kernel_us + duration_us(norm_elems, step.rates.norm_elems_per_s);
   }
@@ -175,12 +192,18 @@ inline void work_out_backward(const RandomStep& step, Formula& out) {
 }
 
 inline FormulaInput per_bucket(const RandomStep& step) {
-  FormulaInput in{step, {}, {}, {}};
+  FormulaInput in{step, {}, {}, {}, {}};
   for (std::size_t b = 0; b < step.layout.buckets.size(); ++b) {
     const Bucket& bucket = step.layout.buckets[b];
     const auto elems = static_cast<double>(bucket.elems);
     in.update_us.push_back(elems * 1e6 / step.rates.node_elems_per_s[step.places[b].node]);
-    in.upload_us.push_back(bucket.segments * step.rates.copy_us +
+    const bool packs = bucket.packed_segments > 0;
+    const std::uint32_t copies = bucket.segments - bucket.packed_segments + (packs ? 1 : 0);
+    in.unpack_us.push_back(packs ? step.rates.kernel_us +
+                                       duration_us(2.0 * static_cast<double>(bucket.packed_elems),
+                                                   step.rates.norm_elems_per_s)
+                                 : 0.0);
+    in.upload_us.push_back(copies * step.rates.copy_us +
                            elems * 2e6 / step.rates.link_up_bytes_per_s);
   }
   in.forward_us.assign(step.layout.buckets.size(), 0.0);
@@ -197,11 +220,14 @@ inline FormulaInput per_bucket(const RandomStep& step) {
   return in;
 }
 
-/// max over k <= i of: updates of k's node up to k, then uploads k..i, then forwards from i on.
+/// max over k <= i of: updates of k's node up to k, then uploads k..i, then forwards from i on,
+/// each behind the kernel that spreads its bucket's weights.
 inline double refresh_forward(const FormulaInput& in) {
   const std::size_t count = in.update_us.size();
   std::vector<double> forwards(count + 1, 0.0);
-  for (std::size_t i = count; i-- > 0;) forwards[i] = forwards[i + 1] + in.forward_us[i];
+  for (std::size_t i = count; i-- > 0;) {
+    forwards[i] = forwards[i + 1] + in.forward_us[i] + in.unpack_us[i];
+  }
   std::vector<double> node_us(in.step.rates.node_elems_per_s.size(), 0.0);
   double worst = 0.0;
   for (std::size_t k = 0; k < count; ++k) {
@@ -222,6 +248,7 @@ inline Formula work_out(const RandomStep& step) {
   for (std::size_t b = 0; b < in.update_us.size(); ++b) {
     node_us[step.places[b].node] += in.update_us[b];
     out.upload_us += in.upload_us[b];
+    out.unpack_us += in.unpack_us[b];
     out.forward_us += in.forward_us[b];
     out.largest_update_us = std::max(out.largest_update_us, in.update_us[b]);
     out.largest_upload_us = std::max(out.largest_upload_us, in.upload_us[b]);
