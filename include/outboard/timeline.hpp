@@ -22,6 +22,7 @@ enum class SpanKind : std::uint8_t {
   backward,
   norm,      ///< sums of squares of gradients
   gradient,  ///< a gradient on its way to the host
+  sum,       ///< a gradient added to those of other micro-batches, on a node
   gate,      ///< scalars that decide about the step, on their way to the host
   update,    ///< of masters and state, on a node or on the device
   weight,    ///< a refreshed weight on its way to the device
@@ -40,6 +41,8 @@ enum class SpanKind : std::uint8_t {
       return "norm";
     case SpanKind::gradient:
       return "gradient";
+    case SpanKind::sum:
+      return "sum";
     case SpanKind::gate:
       return "gate";
     case SpanKind::update:

@@ -28,10 +28,11 @@ struct Colour {
   const char* dark;
 };
 /// The trainer's work in greys, the engine's in colours that differ in brightness too.
-constexpr std::array<Colour, 10> kColours = {{{SpanKind::forward, "#8a96a3", "#77828d"},
+constexpr std::array<Colour, 11> kColours = {{{SpanKind::forward, "#8a96a3", "#77828d"},
                                               {SpanKind::backward, "#59636e", "#a3adb8"},
                                               {SpanKind::norm, "#7b4ea3", "#b48ad6"},
                                               {SpanKind::gradient, "#c4571a", "#e8894f"},
+                                              {SpanKind::sum, "#d18a00", "#f0b95a"},
                                               {SpanKind::gate, "#b3152b", "#ff6b7d"},
                                               {SpanKind::update, "#0b6e99", "#4fb3e0"},
                                               {SpanKind::weight, "#2f8f4e", "#63c785"},

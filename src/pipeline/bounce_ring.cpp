@@ -135,6 +135,7 @@ void BounceRing::post(std::uint32_t buffer, std::uint64_t elems,
   task.done = done;
   task.context = this;
   task.argument = buffer;
+  if (cargo.cargo == Cargo::gradient && flow_.sums != nullptr) task.kind = SpanKind::sum;
   flow_.post(task);
 }
 

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/host_layout.hpp"
+
 namespace outboard::plan {
 
 /// Speeds of one machine. 0 means instant, as for the software GPU.
@@ -15,8 +17,12 @@ struct Rates {
   std::vector<double> node_elems_per_s;  ///< elements updated per second, one entry for each node
   double device_elems_per_s = 0.0;       ///< elements updated per second on the device
   double norm_elems_per_s = 0.0;         ///< elements whose squares the device adds up per second
-  double copy_us = 0.0;                  ///< fixed cost of one copy across the link
-  double kernel_us = 0.0;                ///< fixed cost of one kernel of the engine
+  /// Accumulate::host: 16-bit gradients that each node adds to their sums per second. Empty:
+  /// kSumsPerUpdate times what it updates.
+  std::vector<double> node_sums_per_s{};
+  double device_sums_per_s = 0.0;  ///< likewise, on the device
+  double copy_us = 0.0;            ///< fixed cost of one copy across the link
+  double kernel_us = 0.0;          ///< fixed cost of one kernel of the engine
 };
 
 inline constexpr std::uint32_t kNoParameter = UINT32_MAX;
@@ -33,7 +39,19 @@ struct ComputePiece {
 struct StepTimes {
   std::vector<ComputePiece> forward;   ///< each starts when its parameter is refreshed
   std::vector<ComputePiece> backward;  ///< a parameter's gradient is complete with its last piece
+  /// Accumulate::host: so many times forward and backward are one step, and each backward's
+  /// gradients are added to FP32 sums. 0: the trainer adds up, or there is nothing to add.
+  std::uint32_t micro_batches = 0;
+  /// Accumulate::host: gradients on their way to the host's sums at one time.
+  std::uint32_t ring_slots = core::kGradientRingSlots;
 };
+
+/// Bytes that an update of AdamW moves for one element with a 16-bit gradient and weight, and what
+/// the addition of such a gradient to a sum does.
+inline constexpr std::uint64_t kUpdateBytesPerElem = 28;
+inline constexpr std::uint64_t kSumBytesPerElem = 10;
+/// Additions in the time of an update, where nobody has measured them: it is their bytes.
+inline constexpr double kSumsPerUpdate = 3.0;
 
 /// FP32 master and two moments: AdamW and Adam.
 inline constexpr std::uint64_t kStateBytesPerElem = 12;

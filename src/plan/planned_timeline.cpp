@@ -23,6 +23,7 @@ SpanKind kind_of(OpKind kind) {
     case OpKind::backward:
       return SpanKind::backward;
     case OpKind::forward:
+    case OpKind::pass:
       return SpanKind::forward;
     case OpKind::norm:
       return SpanKind::norm;
@@ -35,6 +36,8 @@ SpanKind kind_of(OpKind kind) {
     case OpKind::weight:
     case OpKind::unpack:
       return SpanKind::weight;
+    case OpKind::sum:
+      return SpanKind::sum;
     case OpKind::state_in:
     case OpKind::state_out:
       break;
@@ -47,6 +50,9 @@ std::string name_of(const TimelineEntry& entry, const StepTimes& times) {
   std::string kind = span_kind_name(kind_of(entry.kind));
   if (entry.kind == OpKind::gate) return kind;
   if (entry.kind == OpKind::unpack) kind += " unpacked";
+  if (entry.kind == OpKind::pass) {
+    return kind + ", micro-batch " + std::to_string(entry.index + 1);
+  }
   const bool forward = entry.kind == OpKind::forward;
   if (!forward && entry.kind != OpKind::backward && entry.kind != OpKind::norm) {
     return kind + ", bucket " + std::to_string(entry.index);

@@ -30,8 +30,10 @@ enum class Resource : std::uint8_t { compute, link_down, link_up, node };
 enum class OpKind : std::uint8_t {
   backward,   ///< index: piece of backward
   forward,    ///< index: piece of forward, of the next step
-  norm,       ///< index: piece of backward whose gradients are reduced
+  norm,       ///< index: piece of backward whose gradients are reduced, or added to sums first
   gradient,   ///< a copy to the host; index: bucket
+  sum,        ///< a gradient is added up on the host; index: bucket
+  pass,       ///< forward of a micro-batch but the first; index: its number from 0
   gate,       ///< scalars to the host; index 0, with an open gate the piece of backward behind them
   update,     ///< on a node or on the device; index: bucket
   weight,     ///< a copy to the device; index: bucket
@@ -51,7 +53,7 @@ struct TimelineEntry {
 
 /// Time in which the device does none of the trainer's work, by what it waits for.
 struct ExposedTime {
-  double gradients_us = 0.0;  ///< copies of gradients to the host
+  double gradients_us = 0.0;  ///< copies of gradients to the host, and their sums there
   double gate_us = 0.0;       ///< the gate's scalars
   double update_us = 0.0;     ///< updates on the host
   double weights_us = 0.0;    ///< copies of weights or streamed state to the device
@@ -62,9 +64,9 @@ struct ExposedTime {
 };
 
 struct Prediction {
-  double step_us = 0.0;  ///< from one end of forward to the next: forward + backward + exposed
-  double forward_us = 0.0;
-  double backward_us = 0.0;
+  double step_us = 0.0;      ///< from one end of forward to the next: forward + backward + exposed
+  double forward_us = 0.0;   ///< of the first micro-batch
+  double backward_us = 0.0;  ///< and all of the other micro-batches
   ExposedTime exposed;
   // Busy time within the step:
   double compute_us = 0.0;  ///< the trainer's work and the engine's kernels
@@ -77,7 +79,9 @@ struct Prediction {
 };
 
 /// Simulates until the step repeats. `places`: one for each bucket of the model. Fills `timeline`,
-/// if not null, with the operations that start within the step, in the order of their start.
+/// if not null, with the operations that start within the step, in the order of their start. Of
+/// many micro-batches two are simulated, unless there is a timeline: each one between takes as long
+/// as the slowest resource does.
 /// Deterministic. @throws Error{invalid_argument} for a node that has no rate, or another number of
 /// places.
 [[nodiscard]] Prediction simulate(const StepModel& model, const Rates& rates,

@@ -13,6 +13,8 @@ namespace {
 
 /// Streamed state can outlast its step, so the first steps differ from the later ones.
 constexpr int kStepsUntilSteady = 3;
+/// Micro-batches: the first one's copies begin late, the last one's end after it.
+constexpr std::uint32_t kSimulatedMicroBatches = 2;
 constexpr std::uint32_t kNone = UINT32_MAX;
 
 std::uint64_t gradient_count(const StepModel& model, std::span<const BucketPlace> places) {
@@ -36,11 +38,16 @@ Simulation::Simulation(const StepModel& model, const Rates& rates, StepSchedule 
   units_.resize(kFirstNode + rates.node_elems_per_s.size());
   ready_.resize(rates.node_elems_per_s.size());
   runs_.resize(model.buckets.size());
+  if (!sums()) return;
+  pieces_.resize(model.backward.size());
+  additions_.resize(ready_.size());
 }
 
 const Prediction& Simulation::run(std::span<const BucketPlace> places,
                                   std::vector<TimelineEntry>* timeline) {
   check(places);
+  simulated_ = std::max(model_.micro_batches, 1U);
+  if (timeline == nullptr) simulated_ = std::min(simulated_, kSimulatedMicroBatches);
   begin_run(places);
   const int steps = streamed_.empty() ? 1 : kStepsUntilSteady;
   for (int step = 1; step <= steps; ++step) {
@@ -55,6 +62,7 @@ const Prediction& Simulation::run(std::span<const BucketPlace> places,
   for (std::size_t n = 0; n < ready_.size(); ++n) {
     result_.node_us[n] = units_[kFirstNode + n].busy_us;
   }
+  if (model_.micro_batches > simulated_) add_other_micro_batches();
   return result_;
 }
 
@@ -86,8 +94,8 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
     if (places[b].home == Home::host) hosted_.push_back(b);
     if (places[b].home == Home::device_streamed) streamed_.push_back(b);
   }
-  const bool device_has_state = hosted_.size() < places.size();
-  scalars_bytes_ = kGateBytesPerParameter + (device_has_state ? kOverflowCountBytes : 0);
+  device_has_state_ = hosted_.size() < places.size();
+  scalars_bytes_ = kGateBytesPerParameter + (device_has_state_ ? kOverflowCountBytes : 0);
   next_state_ = streamed_.size();  // begin_step() moves it to the first
   free_buffers_ = kStreamBuffers;
   result_.events = 0;
@@ -99,7 +107,8 @@ void Simulation::begin_step() {
   for (std::size_t b = 0; b < runs_.size(); ++b) {
     BucketRun& run = runs_[b];
     run.missing = run.ungiven = model_.buckets[b].gradients;
-    if (schedule_ == StepSchedule::open) run.missing += 1;
+    const auto index = static_cast<std::uint32_t>(b);
+    if (schedule_ == StepSchedule::open && judged_by_scalars(index)) run.missing += 1;
     run.posted = run.updated = run.refreshed = false;
   }
   open_uploads_.clear();
@@ -110,17 +119,19 @@ void Simulation::begin_step() {
   next_backward_ = next_forward_ = 0;
   next_need_ = blocked_on_ = norms_left_ = 0;
   for (const StepModel::Backward& work : model_.backward) norms_left_ += work.norms;
-  backward_left_ = model_.backward.size();
+  backward_left_ = model_.backward.size() * simulated_;
   forward_left_ = model_.forward.size();
   gradients_left_ = gradient_count(model_, places_);
   unrefreshed_ = runs_.size();
   updates_left_ = hosted_.size();
   gate_ = schedule_ == StepSchedule::open ? Gate::open : Gate::closed;
   result_.forward_us = model_.forward_us;
-  result_.backward_us = model_.backward_us;
+  result_.backward_us =
+      model_.backward_us + (simulated_ - 1) * (model_.forward_us + model_.backward_us);
   result_.exposed = {};
   result_.bytes_down = result_.bytes_up = 0;
   result_.node_us.assign(ready_.size(), 0.0);
+  if (sums()) begin_sums();
   try_gate();
 }
 
@@ -159,15 +170,17 @@ void Simulation::start(std::size_t index, const Op& op) {
   if (index == kDown) result_.bytes_down += op.bytes;
   if (index == kUp) result_.bytes_up += op.bytes;
   if (timeline_ == nullptr) return;
+  const bool of_sum = sums() && (op.kind == OpKind::gradient || op.kind == OpKind::sum);
+  const std::uint32_t shown = of_sum ? model_.gradients[op.index].bucket : op.index;
   const std::size_t resource = std::min(index, kFirstNode);
   timeline_->push_back({static_cast<Resource>(resource),
-                        static_cast<std::uint32_t>(index - resource), op.kind, op.index,
+                        static_cast<std::uint32_t>(index - resource), op.kind, shown,
                         now_us_ - step_start_us_, unit.end_us - step_start_us_});
 }
 
 void Simulation::start_idle_units() {
   if (!units_[kCompute].busy) start_compute();
-  if (!units_[kDown].busy && !down_queue_.empty()) start(kDown, down_queue_.pop());
+  if (!units_[kDown].busy) start_down();
   if (!units_[kUp].busy) start_up();
   for (std::uint32_t node = 0; node < ready_.size(); ++node) {
     if (!units_[kFirstNode + node].busy) start_node(node);
@@ -177,7 +190,13 @@ void Simulation::start_idle_units() {
 void Simulation::start_compute() {
   if (!device_queue_.empty()) {
     start(kCompute, device_queue_.pop());
+  } else if (pass_due_) {
+    pass_due_ = false;
+    micro_batch_ += 1;
+    start(kCompute, {OpKind::pass, micro_batch_, model_.forward_us, 0});
   } else if (next_backward_ < model_.backward.size()) {
+    // Where the gradient of the micro-batch before still lies there is no room for this one's.
+    if (sums() && pieces_[next_backward_].untaken > 0) return;
     const auto piece = static_cast<std::uint32_t>(next_backward_++);
     start(kCompute, {OpKind::backward, piece, model_.backward[piece].us, 0});
   } else if (backward_left_ == 0 && next_forward_ready()) {
@@ -221,6 +240,13 @@ bool Simulation::state_ready() const {
   return !run.state_here && !run.state_leaving && (!of_next_step || run.updated);
 }
 
+void Simulation::start_down() {
+  if (!down_queue_.empty()) return start(kDown, down_queue_.pop());
+  if (sum_queue_.empty() || ring_free_ == 0) return;
+  ring_free_ -= 1;
+  start(kDown, sum_queue_.pop());
+}
+
 void Simulation::start_up() {
   const std::uint32_t upload = next_upload();
   const bool of_next_step = next_state_ >= streamed_.size();
@@ -238,6 +264,7 @@ void Simulation::start_up() {
 }
 
 void Simulation::start_node(std::uint32_t node) {
+  if (sums() && !additions_[node].empty()) return start(kFirstNode + node, additions_[node].pop());
   std::vector<std::uint32_t>& heap = ready_[node];
   if (heap.empty()) return;
   std::ranges::pop_heap(heap, std::greater<>());
@@ -258,193 +285,9 @@ Simulation::Op Simulation::copy_op(OpKind kind, std::uint32_t bucket, std::uint3
 
 Simulation::Op Simulation::device_update(std::uint32_t bucket) const {
   const StepModel::Bucket& shape = model_.buckets[bucket];
-  const auto elems = static_cast<double>(shape.elems);
+  const auto elems = static_cast<double>(shape.device_elems);
   return {OpKind::update, bucket,
           shape.kernels * rates_.kernel_us + duration_us(elems, rates_.device_elems_per_s), 0};
-}
-
-// --- what ends ----------------------------------------------------------------------------------
-
-void Simulation::finish(std::size_t index) {
-  units_[index].busy = false;
-  result_.events += 1;
-  const Op op = units_[index].op;
-  switch (op.kind) {
-    case OpKind::backward:
-      return finish_backward(op.index);
-    case OpKind::forward:
-      forward_left_ -= 1;
-      return;
-    case OpKind::norm:
-      return norms_complete(op.index);
-    case OpKind::gradient:
-      gradients_left_ -= 1;
-      piece_known(op.index);
-      return try_gate();
-    case OpKind::gate:
-      if (schedule_ == StepSchedule::open) return scalars_known(op.index);
-      gate_ = Gate::known;
-      return try_gate();
-    case OpKind::update:
-      return finish_update(op.index);
-    case OpKind::weight:
-      return unpack(op.index);
-    case OpKind::unpack:
-      return refresh(op.index);
-    case OpKind::state_in:
-      runs_[op.index].state_here = true;
-      return post_if_ready(op.index);
-    case OpKind::state_out:
-      runs_[op.index].state_leaving = false;
-      free_buffers_ += 1;
-      return;
-  }
-}
-
-void Simulation::finish_backward(std::uint32_t piece) {
-  backward_left_ -= 1;
-  const StepModel::Backward& work = model_.backward[piece];
-  std::uint64_t packed_elems = 0;
-  for (std::uint32_t i = 0; i < work.gradients; ++i) {
-    const StepModel::Gradient& gradient = model_.gradients[work.first_gradient + i];
-    if (--runs_[gradient.bucket].ungiven == 0) runs_[gradient.bucket].last_piece = piece;
-    const bool on_host = places_[gradient.bucket].home == Home::host;
-    if (on_host) packed_elems += gradient.packed_elems;
-    if (on_host && gradient.copies > 0) {
-      down_queue_.push(copy_op(OpKind::gradient, gradient.bucket, gradient.copies, gradient.bytes));
-    } else {
-      if (on_host) gradients_left_ -= 1;
-      piece_known(gradient.bucket);
-    }
-  }
-  if (work.norms == 0) return try_gate();
-  // A packed gradient is written as well as read.
-  const auto elems = static_cast<double>(work.norm_elems + packed_elems);
-  const double us = work.norms * rates_.kernel_us + duration_us(elems, rates_.norm_elems_per_s);
-  if (us == 0.0) return norms_complete(piece);
-  device_queue_.push({OpKind::norm, piece, us, 0});
-}
-
-void Simulation::norms_complete(std::uint32_t piece) {
-  norms_left_ -= model_.backward[piece].norms;
-  if (schedule_ == StepSchedule::open) return ask_for_scalars(piece);
-  try_gate();
-}
-
-/// Behind the last gradient of a bucket the scalars of all its parameters go to the host.
-void Simulation::ask_for_scalars(std::uint32_t piece) {
-  const StepModel::Backward& work = model_.backward[piece];
-  unasked_ += work.norms;
-  for (std::uint32_t i = 0; i < work.gradients; ++i) {
-    const BucketRun& run = runs_[model_.gradients[work.first_gradient + i].bucket];
-    if (run.ungiven > 0 || run.last_piece != piece) continue;
-    down_queue_.push_first(
-        copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * scalars_bytes_));
-    unasked_ = 0;
-    return;
-  }
-}
-
-void Simulation::scalars_known(std::uint32_t piece) {
-  const StepModel::Backward& work = model_.backward[piece];
-  for (std::uint32_t i = 0; i < work.gradients; ++i) {
-    const std::uint32_t bucket = model_.gradients[work.first_gradient + i].bucket;
-    if (runs_[bucket].ungiven > 0 || runs_[bucket].last_piece != piece) continue;
-    unknown_ -= 1;
-    piece_known(bucket);
-  }
-}
-
-void Simulation::piece_known(std::uint32_t bucket) {
-  runs_[bucket].missing -= 1;
-  post_if_ready(bucket);
-}
-
-void Simulation::post_if_ready(std::uint32_t bucket) {
-  BucketRun& run = runs_[bucket];
-  if (gate_ != Gate::open || run.missing > 0 || run.posted) return;
-  const BucketPlace& place = places_[bucket];
-  if (place.home == Home::device_streamed && !run.state_here) return;
-  run.posted = true;
-  if (place.home == Home::host) {
-    ready_[place.node].push_back(bucket);
-    std::ranges::push_heap(ready_[place.node], std::greater<>());
-  } else {
-    device_queue_.push(device_update(bucket));
-  }
-}
-
-void Simulation::finish_update(std::uint32_t bucket) {
-  BucketRun& run = runs_[bucket];
-  run.updated = true;
-  if (places_[bucket].home == Home::host) {
-    updates_left_ -= 1;
-    if (schedule_ != StepSchedule::open) return;
-    open_uploads_.push_back(bucket);
-    return;
-  }
-  refresh(bucket);
-  if (places_[bucket].home == Home::device_resident) return;
-  run.state_here = false;
-  run.state_leaving = true;
-  down_queue_.push(copy_op(OpKind::state_out, bucket, 1,
-                           model_.buckets[bucket].padded_elems * model_.state_bytes_per_elem));
-}
-
-/// Packed weights are read and written on the device once more before somebody may read them.
-void Simulation::unpack(std::uint32_t bucket) {
-  const StepModel::Bucket& shape = model_.buckets[bucket];
-  const auto elems = static_cast<double>(2 * shape.packed_elems);
-  const double us = shape.unpacks * rates_.kernel_us + duration_us(elems, rates_.norm_elems_per_s);
-  if (us == 0.0) return refresh(bucket);
-  device_queue_.push({OpKind::unpack, bucket, us, 0});
-}
-
-void Simulation::refresh(std::uint32_t bucket) {
-  runs_[bucket].refreshed = true;
-  unrefreshed_ -= 1;
-}
-
-// --- the gate -----------------------------------------------------------------------------------
-
-void Simulation::try_gate() {
-  if (backward_left_ > 0 || norms_left_ > 0 || gate_ == Gate::open) return;
-  if (gate_ == Gate::closed) {
-    gate_ = Gate::queued;
-    // From a stream of its own: it waits for the copy that runs, not for those queued.
-    down_queue_.push_first(copy_op(OpKind::gate, 0, 1, model_.parameters * scalars_bytes_));
-  }
-  if (gate_ == Gate::known && (schedule_ != StepSchedule::serial || gradients_left_ == 0)) {
-    open_gate();
-  }
-}
-
-void Simulation::open_gate() {
-  gate_ = Gate::open;
-  for (std::uint32_t b = 0; b < runs_.size(); ++b) post_if_ready(b);
-}
-
-// --- what the device waits for ------------------------------------------------------------------
-
-double& Simulation::exposed_while_idle() {
-  ExposedTime& exposed = result_.exposed;
-  if (gate_ == Gate::known) return exposed.gradients_us;
-  if (gate_ != Gate::open || unknown_ > 0) return exposed.gate_us;
-  const BucketRun& run = runs_[blocked_on_];
-  if (run.missing > 0) return exposed.gradients_us;
-  // No weight may leave before the last update.
-  if (schedule_ == StepSchedule::serial && updates_left_ > 0) return exposed.update_us;
-  if (places_[blocked_on_].home == Home::host) {
-    return run.updated ? exposed.weights_us : exposed.update_us;
-  }
-  return run.state_here ? exposed.device_us : exposed.weights_us;
-}
-
-void Simulation::charge_exposed(double us) {
-  const Unit& compute = units_[kCompute];
-  const OpKind kind = compute.op.kind;
-  if (compute.busy && (kind == OpKind::backward || kind == OpKind::forward)) return;
-  (compute.busy ? result_.exposed.device_us : exposed_while_idle()) += us;
 }
 
 }  // namespace outboard::plan

@@ -24,7 +24,7 @@ class Simulation {
  private:
   struct Op {
     OpKind kind = OpKind::backward;
-    std::uint32_t index = 0;  ///< as in TimelineEntry
+    std::uint32_t index = 0;  ///< as in TimelineEntry; of the way of a sum: into model_.gradients
     double duration_us = 0.0;
     std::uint64_t bytes = 0;
   };
@@ -57,6 +57,12 @@ class Simulation {
     bool updated = false;
     bool refreshed = false;  ///< the forward may read its weights
   };
+  /// Accumulate::host: the gradients of a piece of backward.
+  struct PieceRun {
+    std::uint32_t untaken = 0;  ///< copies that the next micro-batch's piece waits for
+    std::uint32_t unadded = 0;  ///< on their way to sums on the host
+    bool complete = false;      ///< the last micro-batch's has been given
+  };
   static constexpr std::size_t kCompute = 0, kDown = 1, kUp = 2, kFirstNode = 3;
 
   void check(std::span<const BucketPlace> places) const;
@@ -67,6 +73,7 @@ class Simulation {
   void start_idle_units();
   void start_compute();
   void start_up();
+  void start_down();
   void start_node(std::uint32_t node);
   void start(std::size_t unit, const Op& op);
 
@@ -80,6 +87,22 @@ class Simulation {
   void finish_update(std::uint32_t bucket);
   void unpack(std::uint32_t bucket);
   void refresh(std::uint32_t bucket);
+
+  // Accumulate::host, in simulation_sums.cpp:
+  [[nodiscard]] bool sums() const { return model_.micro_batches > 0; }
+  void begin_sums();
+  /// Open gate: whether scalars must reach the host before the bucket's update.
+  [[nodiscard]] bool judged_by_scalars(std::uint32_t bucket) const {
+    return !sums() || places_[bucket].home != Home::host;
+  }
+  [[nodiscard]] bool last_micro_batch() const { return micro_batch_ + 1 == simulated_; }
+  void gradients_to_sums(std::uint32_t piece);
+  [[nodiscard]] double device_sum_us(const StepModel::Gradient& gradient, bool first,
+                                     bool last) const;
+  [[nodiscard]] double host_sum_us(const StepModel::Gradient& gradient) const;
+  void sum_copied(const Op& op);
+  void sum_added(const Op& op);
+  void add_other_micro_batches();
 
   void try_gate();
   void open_gate();
@@ -115,6 +138,17 @@ class Simulation {
   std::vector<std::uint32_t> open_uploads_;  ///< open gate: buckets in the order of their updates
   std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
   std::uint32_t free_buffers_ = kStreamBuffers;
+  // Accumulate::host:
+  std::uint32_t simulated_ = 1;  ///< micro-batches
+  std::uint32_t micro_batch_ = 0;
+  bool pass_due_ = false;            ///< its forward is to start
+  std::vector<PieceRun> pieces_;     ///< of backward
+  Fifo sum_queue_;                   ///< copies that wait for the link and for a slot of the ring
+  std::uint32_t ring_free_ = 0;      ///< slots
+  std::vector<Fifo> additions_;      ///< per node
+  std::uint64_t sums_left_ = 0;      ///< gradients that are still to be added up on the host
+  std::vector<double> node_sum_us_;  ///< per node, of one micro-batch
+  bool device_has_state_ = false;
 
   std::size_t next_backward_ = 0;
   std::size_t next_forward_ = 0;

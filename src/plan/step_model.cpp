@@ -27,14 +27,20 @@ void add_buckets(const ModelLayout& layout, StepModel& model) {
   for (const Bucket& bucket : layout.buckets) {
     const std::uint64_t cost = bucket.cost_elems > 0 ? bucket.cost_elems : bucket.elems;
     const std::uint32_t unpacks = bucket.packed_segments > 0 ? 1 : 0;
+    const std::uint64_t bytes = bucket.elems * dtype_bytes(bucket.dtype);
+    // A sum is read in place of the gradient.
+    const std::uint64_t more_bytes =
+        model.micro_batches > 0 ? bucket.elems * sizeof(float) - bytes : 0;
     model.buckets.push_back({.elems = cost,
-                             .bytes = bucket.elems * dtype_bytes(bucket.dtype),
+                             .device_elems = cost + more_bytes / kUpdateBytesPerElem,
+                             .bytes = bytes,
                              .padded_elems = bucket.padded_elems,
                              .largest_padded_elems = bucket.padded_elems,
                              .copies = bucket.segments - bucket.packed_segments + unpacks,
                              .kernels = bucket.segments,
                              .unpacks = unpacks,
                              .packed_elems = bucket.packed_elems,
+                             .gradients = 0,
                              .unit = bucket.unit});
   }
 }
@@ -56,21 +62,26 @@ std::vector<std::size_t> last_pieces(const ModelLayout& layout, const StepTimes&
   return last;
 }
 
-/// `ungiven`: by bucket, of what it packs.
-void add_gradients(const ModelLayout& layout, SegmentRange range,
+/// What a piece of backward completes. `ungiven`: by bucket, of what it packs.
+void add_gradients(const ModelLayout& layout, SegmentRange range, std::uint32_t piece,
                    std::vector<std::uint32_t>& ungiven, StepModel& model) {
   for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
     const Segment& segment = layout.segments[k];
     const Bucket& bucket = layout.buckets[segment.bucket];
-    const std::size_t element = dtype_bytes(bucket.dtype);
+    StepModel::Gradient& gradient = model.gradients.emplace_back();
     model.buckets[segment.bucket].gradients += 1;
-    if (!bucket.packs(segment)) {
-      model.gradients.push_back({segment.bucket, 1, segment.elems * element, 0});
-    } else if (--ungiven[segment.bucket] > 0) {
-      model.gradients.push_back({segment.bucket, 0, 0, segment.elems});
-    } else {
-      model.gradients.push_back({segment.bucket, 1, bucket.packed_bytes(), segment.elems});
-    }
+    gradient = {.bucket = segment.bucket,
+                .copies = 1,
+                .bytes = segment.elems * dtype_bytes(bucket.dtype),
+                .packed_elems = 0,
+                .elems = segment.elems,
+                .parameters = segment.first_element == 0 ? 1U : 0U,
+                .piece = piece};
+    if (!bucket.packs(segment)) continue;
+    const bool last = --ungiven[segment.bucket] == 0;
+    gradient.packed_elems = segment.elems;
+    gradient.copies = last ? 1 : 0;
+    gradient.bytes = last ? bucket.packed_bytes() : 0;
   }
 }
 
@@ -84,7 +95,7 @@ void add_backward(const ModelLayout& layout, const StepTimes& times, StepModel& 
     model.backward_us += piece.us;
     if (piece.parameter != kNoParameter && last[piece.parameter] == i) {
       const SegmentRange range = layout.parameters[piece.parameter];
-      add_gradients(layout, range, ungiven, model);
+      add_gradients(layout, range, static_cast<std::uint32_t>(i), ungiven, model);
       for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
         work.norm_elems += layout.segments[k].elems;
       }
@@ -146,19 +157,24 @@ void coarsen_forward(const StepModel& model, std::span<const std::uint32_t> grou
 }
 
 void append_gradients(std::span<const StepModel::Gradient> gradients,
-                      std::span<const std::uint32_t> group_of, std::size_t first, StepModel& out) {
+                      std::span<const std::uint32_t> group_of, StepModel& out) {
+  const std::size_t first = out.backward.back().first_gradient;
   for (const StepModel::Gradient& gradient : gradients) {
     const std::uint32_t group = group_of[gradient.bucket];
     const auto same = [&](const StepModel::Gradient& other) { return other.bucket == group; };
     const auto found = std::find_if(out.gradients.begin() + static_cast<std::ptrdiff_t>(first),
                                     out.gradients.end(), same);
     if (found == out.gradients.end()) {
-      out.gradients.push_back({group, gradient.copies, gradient.bytes, gradient.packed_elems});
+      out.gradients.push_back(gradient);
+      out.gradients.back().bucket = group;
+      out.gradients.back().piece = static_cast<std::uint32_t>(out.backward.size() - 1);
       out.buckets[group].gradients += 1;
     } else {
       found->copies += gradient.copies;
       found->bytes += gradient.bytes;
       found->packed_elems += gradient.packed_elems;
+      found->elems += gradient.elems;
+      found->parameters += gradient.parameters;
     }
   }
 }
@@ -175,7 +191,7 @@ void coarsen_backward(const StepModel& model, std::span<const std::uint32_t> gro
       before.clear();
     }
     StepModel::Backward& merged = out.backward.back();
-    append_gradients(gradients, group_of, merged.first_gradient, out);
+    append_gradients(gradients, group_of, out);
     merged.us += work.us;
     merged.gradients = static_cast<std::uint32_t>(out.gradients.size()) - merged.first_gradient;
     merged.norms += work.norms;
@@ -189,6 +205,8 @@ void coarsen_backward(const StepModel& model, std::span<const std::uint32_t> gro
 StepModel make_step_model(const ModelLayout& layout, const StepTimes& times) {
   StepModel model;
   model.parameters = layout.parameters.size();
+  model.micro_batches = times.micro_batches;
+  model.ring_slots = std::max(times.ring_slots, 1U);
   add_buckets(layout, model);
   add_backward(layout, times, model);
   add_forward(layout, times, model);
@@ -199,12 +217,15 @@ StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_o
   StepModel out;
   out.forward_us = model.forward_us;
   out.backward_us = model.backward_us;
+  out.micro_batches = model.micro_batches;
+  out.ring_slots = model.ring_slots;
   out.parameters = model.parameters;
   out.state_bytes_per_elem = model.state_bytes_per_elem;
   for (std::size_t b = 0; b < model.buckets.size(); ++b) {
     if (group_of[b] >= out.buckets.size()) out.buckets.resize(group_of[b] + 1);
     StepModel::Bucket& group = out.buckets[group_of[b]];
     group.elems += model.buckets[b].elems;
+    group.device_elems += model.buckets[b].device_elems;
     group.bytes += model.buckets[b].bytes;
     group.padded_elems += model.buckets[b].padded_elems;
     group.largest_padded_elems =

@@ -13,7 +13,8 @@ namespace outboard::plan {
 
 struct StepModel {
   struct Bucket {
-    std::uint64_t elems = 0;                 ///< updated
+    std::uint64_t elems = 0;                 ///< updated, in elements of AdamW
+    std::uint64_t device_elems = 0;          ///< likewise where the device does it
     std::uint64_t bytes = 0;                 ///< of its gradients, and of its weights
     std::uint64_t padded_elems = 0;          ///< what its state takes
     std::uint64_t largest_padded_elems = 0;  ///< of one of the buckets in it, if it is a group
@@ -31,6 +32,9 @@ struct StepModel {
     std::uint32_t copies = 1;  ///< that it sets off
     std::uint64_t bytes = 0;
     std::uint64_t packed_elems = 0;  ///< written once more on the device
+    std::uint64_t elems = 0;
+    std::uint32_t parameters = 0;  ///< that begin in it: the kernels that a sum on the device takes
+    std::uint32_t piece = 0;       ///< of backward
   };
   struct Backward {
     double us = 0.0;
@@ -50,8 +54,10 @@ struct StepModel {
   std::vector<Backward> backward;
   std::vector<std::uint32_t> needs;  ///< buckets that pieces of forward wait for
   std::vector<Forward> forward;
-  double forward_us = 0.0;
-  double backward_us = 0.0;
+  double forward_us = 0.0;          ///< of one micro-batch
+  double backward_us = 0.0;         ///< of one micro-batch
+  std::uint32_t micro_batches = 0;  ///< as in StepTimes
+  std::uint32_t ring_slots = 1;
   std::uint64_t parameters = 0;  ///< whose scalars the gate copies to the host
   std::uint64_t state_bytes_per_elem = kStateBytesPerElem;
 };
