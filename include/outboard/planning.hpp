@@ -23,8 +23,12 @@ struct OUTBOARD_API PlanningMachine {
   std::vector<double> node_elems_per_s = {0.0};  ///< parameters each NUMA node updates per second
   double device_elems_per_s = 0.0;               ///< parameters the device would update per second
   double norm_elems_per_s = 0.0;  ///< gradients whose squares the device adds up per second
-  double copy_us = 0.0;           ///< fixed cost of a copy across the link
-  double kernel_us = 0.0;         ///< fixed cost of one of the engine's kernels
+  /// Accumulate::host: 16-bit gradients that each NUMA node adds to their sums per second. Empty:
+  /// three times what it updates, as an addition moves a third of the bytes.
+  std::vector<double> node_sums_per_s{};
+  double device_sums_per_s = 0.0;  ///< likewise, on the device
+  double copy_us = 0.0;            ///< fixed cost of a copy across the link
+  double kernel_us = 0.0;          ///< fixed cost of one of the engine's kernels
 };
 
 struct PlannedParameter {
@@ -40,7 +44,9 @@ struct PlannedWork {
 };
 
 /// One step of a trainer. A tied weight may occur several times in `forward` and in `backward`; its
-/// gradient is complete with its last piece of backward.
+/// gradient is complete with its last piece of backward. With Accumulate::host the two are those of
+/// each of Config::accumulation micro-batches; what the trainer adds up itself is part of
+/// `backward`.
 struct OUTBOARD_API PlannedModel {
   std::vector<PlannedParameter> parameters;  ///< in the order of add_parameter()
   std::vector<PlannedWork> forward;          ///< in order; each piece needs its parameter refreshed
@@ -62,10 +68,10 @@ struct OUTBOARD_API PlannedPlacement {
 /// A steady-state step: forward + backward + exposed.
 struct OUTBOARD_API PlannedStep {
   double step_us = 0.0;
-  double forward_us = 0.0;
-  double backward_us = 0.0;
+  double forward_us = 0.0;   ///< of the first micro-batch
+  double backward_us = 0.0;  ///< and all of the other micro-batches
   // Time in which the device does none of the trainer's work, by what it waits for:
-  double exposed_gradients_us = 0.0;  ///< gradients on their way to the host
+  double exposed_gradients_us = 0.0;  ///< gradients on their way to the host, or into its sums
   double exposed_gate_us = 0.0;       ///< the norm's scalars
   double exposed_update_us = 0.0;     ///< updates on the host
   double exposed_weights_us = 0.0;    ///< weights on their way to the device
@@ -73,7 +79,7 @@ struct OUTBOARD_API PlannedStep {
   // What each resource is busy for, hidden or not:
   double link_down_us = 0.0;
   double link_up_us = 0.0;
-  double update_us = 0.0;  ///< the busiest node
+  double update_us = 0.0;  ///< the busiest node, with updates and sums
   double device_us = 0.0;  ///< the engine's kernels on the device
   std::uint64_t bytes_down = 0;
   std::uint64_t bytes_up = 0;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string>
 
+#include "core/host_layout.hpp"
 #include "outboard/error.hpp"
 #include "plan/planner.hpp"
 
@@ -63,6 +64,11 @@ PlacementWish wish_of(const Config& config, std::uint64_t state_bytes_per_elem) 
           config.device_fraction,
           {config.device_budget_bytes, state_bytes_per_elem},
           config.keep_host_room || config.placement == Placement::automatic};
+}
+
+std::size_t sum_ring_slots(const Config& config, std::size_t host_buckets) {
+  const std::size_t limit = config.pinned_slots ? *config.pinned_slots : host_buckets;
+  return std::min({core::kGradientRingSlots, limit, host_buckets});
 }
 
 std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWish& wish) {

@@ -2,6 +2,7 @@
 /// The layout that commit() makes, and which of its buckets start with their state on the device.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -32,6 +33,10 @@ struct PlacementWish {
 /// With memory for a resident element as the engine's streams need it.
 [[nodiscard]] PlacementWish wish_of(const Config& config,
                                     std::uint64_t state_bytes_per_elem = kStateBytesPerElem);
+
+/// Buffers of the ring that gradients pass through on their way to sums on the host
+/// (Accumulate::host), with so many buckets there.
+[[nodiscard]] std::size_t sum_ring_slots(const Config& config, std::size_t host_buckets);
 
 /// Which buckets the wish makes resident. @throws as plan() for a fraction, and
 /// Error{out_of_memory} if all of the state is to be resident and does not fit the budget.

@@ -115,7 +115,7 @@ class Ledger {
       largest = std::max<std::uint64_t>(largest, bucket.slot_bytes());
     }
     const std::size_t limit = config_.pinned_slots ? *config_.pinned_slots : buckets;
-    std::size_t ring = sums ? std::min({core::kGradientRingSlots, limit, buckets}) : 0;
+    std::size_t ring = sums ? plan::sum_ring_slots(config_, buckets) : 0;
     std::size_t direct = buckets;
     if (limit < buckets) {
       if (ring == 0) ring = std::min({core::kRingSlots, limit, buckets});

@@ -30,9 +30,11 @@ void require_sane(const Rates& rates, const Policy& policy) {
   require_rate(rates.link_up_bytes_per_s, "link_up_bytes_per_s");
   require_rate(rates.device_elems_per_s, "device_elems_per_s");
   require_rate(rates.norm_elems_per_s, "norm_elems_per_s");
+  require_rate(rates.device_sums_per_s, "device_sums_per_s");
   require_rate(rates.copy_us, "copy_us");
   require_rate(rates.kernel_us, "kernel_us");
   for (const double rate : rates.node_elems_per_s) require_rate(rate, "node_elems_per_s");
+  for (const double rate : rates.node_sums_per_s) require_rate(rate, "node_sums_per_s");
   if (policy.device_fraction >= 0.0 && policy.device_fraction <= 1.0) return;
   throw Error(ErrorCode::invalid_argument, "plan(): Policy::device_fraction is " +
                                                core::show_number(policy.device_fraction) +

@@ -3,8 +3,10 @@
 #include "outboard/planning.hpp"
 
 #include <algorithm>
+#include <string>
 
 #include "outboard/error.hpp"
+#include "plan/placement.hpp"
 #include "plan/planned_shapes.hpp"
 #include "plan/planned_timeline.hpp"
 #include "plan/planner.hpp"
@@ -20,6 +22,8 @@ plan::Rates rates_of(const PlanningMachine& machine) {
           .node_elems_per_s = machine.node_elems_per_s,
           .device_elems_per_s = machine.device_elems_per_s,
           .norm_elems_per_s = machine.norm_elems_per_s,
+          .node_sums_per_s = machine.node_sums_per_s,
+          .device_sums_per_s = machine.device_sums_per_s,
           .copy_us = machine.copy_us,
           .kernel_us = machine.kernel_us};
 }
@@ -48,6 +52,17 @@ plan::Policy policy_of(const PlannedPlacement& placement, const Config& config) 
   policy.streaming = false;  // the engine has no such placement
   policy.schedule = plan::step_schedule(config.schedule);
   return policy;
+}
+
+/// Rates of sums are for all nodes or for none.
+void require_sums_of_nodes(const PlanningMachine& machine) {
+  const std::size_t sums = machine.node_sums_per_s.size();
+  if (sums == 0 || sums == machine.node_elems_per_s.size()) return;
+  throw Error(ErrorCode::invalid_argument, "plan_step(): PlanningMachine::node_sums_per_s has " +
+                                               std::to_string(sums) +
+                                               " entries and node_elems_per_s " +
+                                               std::to_string(machine.node_elems_per_s.size()) +
+                                               "; give one for each NUMA node, or none");
 }
 
 void take_times(const plan::Prediction& prediction, PlannedStep& out) {
@@ -94,19 +109,20 @@ PlannedStep plan_step(const PlannedModel& model, const PlanningMachine& machine,
                 "plan_step(): PlanningMachine::node_elems_per_s is empty; give one rate for each "
                 "NUMA node");
   }
+  require_sums_of_nodes(machine);
   const plan::Rates rates = rates_of(machine);
-  const plan::StepTimes times{pieces_of(model.forward), pieces_of(model.backward)};
+  const bool sums = config.accumulate == Accumulate::host;
   const std::vector<double> weights(rates.node_elems_per_s.size(), 1.0);
-  plan::ModelLayout layout =
-      plan::make_layout(plan::shapes_of(model.parameters, config.accumulate == Accumulate::host),
-                        config.bucket_bytes, weights);
-  // Sums are made of single gradients, which come through the ring.
-  for (plan::Bucket& bucket : layout.buckets) {
-    if (config.accumulate == Accumulate::host) bucket.pack_nothing();
-  }
+  const plan::ModelLayout layout =
+      plan::make_layout(plan::shapes_of(model.parameters, sums), config.bucket_bytes, weights);
+  plan::StepTimes times{.forward = pieces_of(model.forward), .backward = pieces_of(model.backward)};
+  if (sums) times.micro_batches = config.accumulation;
+  times.ring_slots =
+      static_cast<std::uint32_t>(plan::sum_ring_slots(config, layout.buckets.size()));
   const plan::Policy policy = policy_of(placement, config);
+  const std::uint64_t state_bytes = plan::wish_of(config).memory.state_bytes_per_elem;
   const plan::Plan found =
-      plan::plan(layout, rates, times, {placement.device_budget_bytes}, policy);
+      plan::plan(layout, rates, times, {placement.device_budget_bytes, state_bytes}, policy);
   PlannedStep out;
   std::vector<plan::TimelineEntry> entries;
   take_times(plan::simulate(plan::make_step_model(layout, times), rates, found.buckets,

@@ -102,6 +102,12 @@ class Simulation {
   [[nodiscard]] double host_sum_us(const StepModel::Gradient& gradient) const;
   void sum_copied(const Op& op);
   void sum_added(const Op& op);
+  struct MicroBatch {
+    double kernels_us = 0.0, down_us = 0.0;
+    double slowest_us = 0.0;  ///< of all resources
+    std::uint64_t bytes_down = 0;
+  };
+  [[nodiscard]] MicroBatch micro_batch_between();
   void add_other_micro_batches();
 
   void try_gate();

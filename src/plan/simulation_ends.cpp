@@ -199,7 +199,9 @@ double& Simulation::exposed_while_idle() {
 void Simulation::charge_exposed(double us) {
   const Unit& compute = units_[kCompute];
   const OpKind kind = compute.op.kind;
-  if (compute.busy && (kind == OpKind::backward || kind == OpKind::forward)) return;
+  const bool of_trainer =
+      kind == OpKind::backward || kind == OpKind::forward || kind == OpKind::pass;
+  if (compute.busy && of_trainer) return;
   (compute.busy ? result_.exposed.device_us : exposed_while_idle()) += us;
 }
 

@@ -102,37 +102,51 @@ void Simulation::sum_added(const Op& op) {
   try_gate();
 }
 
-/// What lies between those that were simulated: the slowest resource never stops there.
-void Simulation::add_other_micro_batches() {
-  const auto more = static_cast<double>(model_.micro_batches - simulated_);
+/// What one micro-batch between the first and the last takes of each resource.
+Simulation::MicroBatch Simulation::micro_batch_between() {
+  MicroBatch out;
   node_sum_us_.assign(ready_.size(), 0.0);
-  double kernels_us = 0.0;
-  double down_us = 0.0;
-  std::uint64_t bytes = 0;
-  for (std::uint32_t i = 0; i < model_.gradients.size(); ++i) {
-    const StepModel::Gradient& gradient = model_.gradients[i];
-    const BucketPlace& place = places_[gradient.bucket];
-    if (place.home != Home::host) {
-      kernels_us += device_sum_us(gradient, false, false);
-      continue;
+  double in_ring_us = 0.0;
+  for (std::uint32_t p = 0; p < model_.backward.size(); ++p) {
+    const StepModel::Backward& work = model_.backward[p];
+    double copies_us = 0.0;
+    for (std::uint32_t i = work.first_gradient; i < work.first_gradient + work.gradients; ++i) {
+      const StepModel::Gradient& gradient = model_.gradients[i];
+      const BucketPlace& place = places_[gradient.bucket];
+      if (place.home != Home::host) {
+        out.kernels_us += device_sum_us(gradient, false, false);
+        continue;
+      }
+      const Op copy = copy_op(OpKind::gradient, i, gradient.copies, gradient.bytes);
+      copies_us += copy.duration_us;
+      out.bytes_down += copy.bytes;
+      node_sum_us_[place.node] += host_sum_us(gradient);
+      in_ring_us += copy.duration_us + host_sum_us(gradient);
     }
-    down_us += copy_op(OpKind::gradient, i, gradient.copies, gradient.bytes).duration_us;
-    bytes += gradient.bytes;
-    node_sum_us_[place.node] += host_sum_us(gradient);
+    out.down_us += copies_us;
+    out.slowest_us = std::max(out.slowest_us, work.us + copies_us);  // its gradient's buffer
   }
+  const double compute_us = model_.forward_us + model_.backward_us + out.kernels_us;
+  out.slowest_us = std::max({out.slowest_us, compute_us, out.down_us,
+                             in_ring_us / model_.ring_slots, std::ranges::max(node_sum_us_)});
+  return out;
+}
+
+/// Those that were not simulated: the slowest resource never stops there.
+void Simulation::add_other_micro_batches() {
+  const std::uint32_t more = model_.micro_batches - simulated_;
+  const MicroBatch each = micro_batch_between();
   const double work_us = model_.forward_us + model_.backward_us;
-  double slowest_us = std::max(work_us + kernels_us, down_us);
   for (std::size_t node = 0; node < node_sum_us_.size(); ++node) {
-    slowest_us = std::max(slowest_us, node_sum_us_[node]);
     result_.node_us[node] += more * node_sum_us_[node];
   }
-  result_.step_us += more * slowest_us;
+  result_.step_us += more * each.slowest_us;
   result_.backward_us += more * work_us;
-  result_.exposed.device_us += more * kernels_us;
-  result_.exposed.gradients_us += more * (slowest_us - work_us - kernels_us);
-  result_.compute_us += more * (work_us + kernels_us);
-  result_.link_down_us += more * down_us;
-  result_.bytes_down += (model_.micro_batches - simulated_) * bytes;
+  result_.exposed.device_us += more * each.kernels_us;
+  result_.exposed.gradients_us += more * (each.slowest_us - work_us - each.kernels_us);
+  result_.compute_us += more * (work_us + each.kernels_us);
+  result_.link_down_us += more * each.down_us;
+  result_.bytes_down += more * each.bytes_down;
 }
 
 }  // namespace outboard::plan

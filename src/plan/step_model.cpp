@@ -207,9 +207,14 @@ StepModel make_step_model(const ModelLayout& layout, const StepTimes& times) {
   model.parameters = layout.parameters.size();
   model.micro_batches = times.micro_batches;
   model.ring_slots = std::max(times.ring_slots, 1U);
-  add_buckets(layout, model);
-  add_backward(layout, times, model);
-  add_forward(layout, times, model);
+  ModelLayout bare = layout;
+  // Sums are made of single gradients, which come through the ring.
+  for (Bucket& bucket : bare.buckets) {
+    if (model.micro_batches > 0) bucket.pack_nothing();
+  }
+  add_buckets(bare, model);
+  add_backward(bare, times, model);
+  add_forward(bare, times, model);
   return model;
 }
 

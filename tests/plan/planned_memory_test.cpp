@@ -147,5 +147,41 @@ TEST(PlannedStep, KeepsItsOwnAccounts) {
   EXPECT_THROW((void)plan_step(model, {.node_elems_per_s = {}}, {}), Error);
 }
 
+TEST(PlannedStep, OfSeveralMicroBatchesHasTheirWork) {
+  PlannedModel model;
+  for (std::uint32_t i = 0; i < 8; ++i) {
+    model.parameters.push_back({3'000'000});
+    model.forward.push_back({500, i});
+    model.backward.insert(model.backward.begin(), {1000, i});
+  }
+  PlanningMachine machine{.link_down_bytes_per_s = 25e9,
+                          .link_up_bytes_per_s = 25e9,
+                          .node_elems_per_s = {1e9, 1e9},
+                          .device_elems_per_s = 50e9};
+  const Config config{.accumulation = 4, .accumulate = Accumulate::host};
+  Timeline timeline;
+  const PlannedStep four = plan_step(model, machine, config, {}, &timeline);
+  EXPECT_NEAR(four.step_us, four.forward_us + four.backward_us + four.exposed_us(), 1e-6);
+  EXPECT_NEAR(four.forward_us, 4000, 1e-9);
+  EXPECT_NEAR(four.backward_us, 4 * 8000 + 3 * 4000, 1e-6);
+  EXPECT_EQ(four.bytes_down, 4 * 48'000'000U);
+  EXPECT_EQ(four.bytes_up, 48'000'000U);
+  // 24 million parameters, updated once and added up four times, on two nodes.
+  EXPECT_NEAR(four.update_us, 12e3 * (1 + 4.0 / 3), 600);
+  std::size_t sums = 0;
+  for (const TimelineSpan& span : timeline.spans) sums += span.kind == SpanKind::sum ? 1 : 0;
+  EXPECT_EQ(sums, 4 * four.buckets);
+  machine.node_sums_per_s = {1e8, 1e8};
+  EXPECT_GT(plan_step(model, machine, config).exposed_gradients_us, four.exposed_gradients_us);
+  machine.node_sums_per_s = {1e8};
+  EXPECT_THROW((void)plan_step(model, machine, config), Error);
+  // The engine holds 16 bytes for each parameter that is resident.
+  machine.node_sums_per_s = {};
+  const PlannedStep all = plan_step(
+      model, machine, config, {.kind = PlannedPlacement::Kind::fraction, .device_fraction = 1.0});
+  EXPECT_EQ(all.device_state_bytes, 16 * 24'000'000U);
+  EXPECT_EQ(all.bytes_down, 8U * 32) << "the gate's scalars";
+}
+
 }  // namespace
 }  // namespace outboard::testing

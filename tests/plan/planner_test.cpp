@@ -236,5 +236,38 @@ TEST(Planner, WorkDoesNotGrowWithTheModel) {
   }
 }
 
+/// As the engine plans: nothing is streamed.
+TEST(Planner, WorkDoesNotGrowWithTheMicroBatchesEither) {
+  for (const std::uint32_t micro_batches : {0u, 1u, 2u, 4u, 64u, 1000u}) {
+    RandomStep step = draw_step(3, Shape::even, 10'000, 65536);
+    if (micro_batches > 0) step = testing::with_sums(step, micro_batches);
+    DeviceMemory memory{state_bytes(step.layout) / 3};
+    if (micro_batches > 0) memory.state_bytes_per_elem += sizeof(float);
+    const Plan found = plan(step.layout, step.rates, step.times, memory, {.streaming = false});
+    std::printf("%4u micro-batches: %7llu events, step %.0f us, host only %.0f us\n", micro_batches,
+                static_cast<unsigned long long>(found.simulated_events), found.step_us,
+                found.host_only_step_us);
+    EXPECT_LE(found.step_us, found.host_only_step_us);
+    // Three whole steps: update, upload and forward, and of two micro-batches backward, a copy and
+    // an addition for each bucket.
+    EXPECT_LE(found.simulated_events, 260'000u + 3 * 9 * 10'001u);
+  }
+}
+
+TEST(Planner, CountsTheSumsOfResidentState) {
+  RandomStep step = testing::with_sums(random_step(7), 4);
+  const std::uint64_t all = state_bytes(step.layout) / kStateBytesPerElem * 16;
+  for (const Policy& policy :
+       {Policy{.streaming = false}, Policy{.kind = PolicyKind::fraction, .device_fraction = 1.0}}) {
+    const Plan found = plan(step.layout, step.rates, step.times, {all, 16}, policy);
+    EXPECT_EQ(found.device_bytes, found.resident_elems * 16);
+  }
+  const auto one_short = [&] {
+    (void)plan(step.layout, step.rates, step.times, {all - 1, 16},
+               {.kind = PolicyKind::fraction, .device_fraction = 1.0});
+  };
+  EXPECT_THROW(one_short(), Error);
+}
+
 }  // namespace
 }  // namespace outboard::plan

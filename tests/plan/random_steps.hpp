@@ -24,6 +24,7 @@ struct RandomStep {
   Rates rates;
   StepTimes times;
   std::vector<BucketPlace> places;  ///< all on the host
+  std::uint64_t bucket_elems = 0;
 };
 
 class Draw {
@@ -106,6 +107,7 @@ inline RandomStep draw_step(std::uint64_t seed, Shape shape, std::size_t paramet
                             std::uint64_t bucket_elems) {
   Draw draw(seed);
   RandomStep step;
+  step.bucket_elems = bucket_elems;
   std::vector<std::uint64_t> elems;
   for (std::size_t i = 0; i < parameters; ++i) {
     elems.push_back(draw_elems(draw, shape, i, parameters));
@@ -115,6 +117,25 @@ inline RandomStep draw_step(std::uint64_t seed, Shape shape, std::size_t paramet
   step.times = draw_times(draw, shape, elems);
   step.layout = layout_of(elems, bucket_elems, step.rates.node_elems_per_s);
   for (const Bucket& bucket : step.layout.buckets) step.places.push_back({Home::host, bucket.node});
+  return step;
+}
+
+/// The same step with whole parameters, whose gradients the engine adds up.
+inline RandomStep with_sums(RandomStep step, std::uint32_t micro_batches) {
+  std::vector<ParameterShape> shapes;
+  for (const SegmentRange& range : step.layout.parameters) {
+    std::uint64_t elems = 0;
+    for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+      elems += step.layout.segments[k].elems;
+    }
+    shapes.push_back({elems, DType::f16, true});
+  }
+  step.layout = make_layout(shapes, step.bucket_elems * 2, step.rates.node_elems_per_s);
+  step.places.clear();
+  for (const Bucket& bucket : step.layout.buckets) step.places.push_back({Home::host, bucket.node});
+  step.times.micro_batches = micro_batches;
+  step.rates.device_sums_per_s =
+      step.rates.device_elems_per_s * kUpdateBytesPerElem / static_cast<double>(kSumBytesPerElem);
   return step;
 }
 
