@@ -118,30 +118,33 @@ void require_budget(std::uint64_t needed, const DeviceMemory& memory, double fra
                   " bytes short; use a smaller fraction or raise the budget");
 }
 
-/// Consecutive buckets of one node together, as long as they have no more than their part of all
-/// elements.
-std::vector<std::uint32_t> make_groups(const StepModel& model,
-                                       const std::vector<BucketPlace>& places) {
-  std::uint32_t node_count = 1;
-  for (const BucketPlace& place : places) node_count = std::max(node_count, place.node + 1);
-  const double most = static_cast<double>(total_elems(model)) / kGroups;
-  struct Open {
-    std::uint32_t group = UINT32_MAX;
-    double elems = 0.0;
-  };
-  std::vector<Open> open(node_count);
-  std::uint32_t groups = 0;
-  std::vector<std::uint32_t> group_of(places.size());
+/// Stretches of consecutive buckets, each of which has at most its part of all elements; in each,
+/// the buckets of one node together.
+Grouping make_groups(const StepModel& model, const std::vector<BucketPlace>& places) {
+  std::uint32_t nodes = 1;
+  for (const BucketPlace& place : places) nodes = std::max(nodes, place.node + 1);
+  const bool few = places.size() <= kGroups;  // each is a group
+  const double most = few ? 0.0 : static_cast<double>(total_elems(model)) / kGroups * nodes;
+  Grouping grouping;
+  std::vector<std::uint32_t> open(nodes, UINT32_MAX);  // the stretch's group of each node
+  std::uint32_t stretch = 0;
+  double have = 0.0;
   for (std::size_t b = 0; b < places.size(); ++b) {
-    Open& group = open[places[b].node];
     const auto elems = static_cast<double>(model.buckets[b].padded_elems);
-    if (group.group == UINT32_MAX || group.elems + elems > most) {
-      group = {groups++, 0.0};
+    if (have > 0.0 && have + elems > most) {
+      open.assign(nodes, UINT32_MAX);
+      stretch += 1;
+      have = 0.0;
     }
-    group.elems += elems;
-    group_of[b] = group.group;
+    have += elems;
+    std::uint32_t& group = open[places[b].node];
+    if (group == UINT32_MAX) {
+      group = static_cast<std::uint32_t>(grouping.stretch_of.size());
+      grouping.stretch_of.push_back(stretch);
+    }
+    grouping.group_of.push_back(group);
   }
-  return group_of;
+  return grouping;
 }
 
 /// Candidate plans and the best of them so far.
@@ -207,28 +210,43 @@ std::vector<BucketPlace> with_whole_units(const StepModel& model, std::vector<Bu
     divided.push_back(unit);
     settle(unit, Home::host, places);
   }
+  std::uint64_t used = device_state_bytes(model, places);
   for (const Unit& unit : divided) {
+    const std::uint64_t bytes = unit.padded_elems * model.state_bytes_per_elem;
+    if (used + bytes > budget_bytes) continue;
     settle(unit, Home::device_resident, places);
-    if (device_state_bytes(model, places) > budget_bytes) settle(unit, Home::host, places);
+    used += bytes;
   }
   return places;
 }
 
+/// Whole buckets from the places of groups.
+std::vector<BucketPlace> spread(const std::vector<BucketPlace>& found, const Grouping& grouping) {
+  std::vector<BucketPlace> places;
+  places.reserve(grouping.group_of.size());
+  for (const std::uint32_t group : grouping.group_of) places.push_back(found[group]);
+  return places;
+}
+
+/// State that is streamed takes the place of what stays, and groups of buckets show worse how well
+/// it hides: half of the search goes without.
 std::uint64_t choose_automatically(const StepModel& model, const Rates& rates,
                                    const DeviceMemory& memory, const Policy& policy,
                                    Choice& choice) {
-  const std::vector<std::uint32_t> group_of = make_groups(model, choice.places());
-  const StepModel coarse = coarsen(model, group_of);
-  Search search(coarse, rates, policy.schedule,
-                {memory.budget_bytes, policy.streaming, kSearchEvents});
-  const std::vector<BucketPlace>& found = search.run();
-  std::vector<BucketPlace> places;
-  places.reserve(group_of.size());
-  for (const std::uint32_t group : group_of) places.push_back(found[group]);
-  places = with_whole_units(model, std::move(places), memory.budget_bytes);
-  choice.offer(places);
-  choice.offer(topped_up(model, places, memory.budget_bytes));
-  return search.events();
+  const Grouping grouping = make_groups(model, choice.places());
+  const StepModel coarse = coarsen(model, grouping);
+  const std::uint64_t events = policy.streaming ? kSearchEvents / 2 : kSearchEvents;
+  std::uint64_t searched = 0;
+  for (const bool streaming : {false, true}) {
+    if (streaming && !policy.streaming) continue;
+    Search search(coarse, rates, policy.schedule, {memory.budget_bytes, streaming, events});
+    const std::vector<BucketPlace> places =
+        with_whole_units(model, spread(search.run(), grouping), memory.budget_bytes);
+    choice.offer(places);
+    choice.offer(topped_up(model, places, memory.budget_bytes));
+    searched += search.events();
+  }
+  return searched;
 }
 
 Plan make_plan(const StepModel& model, const std::vector<BucketPlace>& places) {

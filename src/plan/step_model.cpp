@@ -129,30 +129,38 @@ void add_forward(const ModelLayout& layout, const StepTimes& times, StepModel& m
   if (rest.needs > 0 || model.forward.empty()) model.forward.push_back(rest);
 }
 
-/// Groups named by `items`, in order, without repetition.
-template <class Items, class GroupOf>
-void groups_of(const Items& items, GroupOf group_of, std::vector<std::uint32_t>& out) {
+/// What `items` name, in order, without repetition.
+template <class Items, class Name>
+void names_of(const Items& items, Name name, std::vector<std::uint32_t>& out) {
   out.clear();
-  for (const auto& item : items) out.push_back(group_of(item));
+  for (const auto& item : items) out.push_back(name(item));
   std::ranges::sort(out);
   out.erase(std::unique(out.begin(), out.end()), out.end());
 }
 
-void coarsen_forward(const StepModel& model, std::span<const std::uint32_t> group_of,
-                     StepModel& out) {
-  std::vector<std::uint32_t> groups, before;
+void add_needs(std::span<const std::uint32_t> groups, StepModel& out) {
+  StepModel::Forward& work = out.forward.back();
+  for (const std::uint32_t group : groups) {
+    const auto first = out.needs.begin() + work.first_need;
+    if (std::find(first, out.needs.end(), group) == out.needs.end()) out.needs.push_back(group);
+  }
+  work.needs = static_cast<std::uint32_t>(out.needs.size()) - work.first_need;
+}
+
+void coarsen_forward(const StepModel& model, const Grouping& grouping, StepModel& out) {
+  std::vector<std::uint32_t> groups, stretches, before;
   for (const StepModel::Forward& work : model.forward) {
     const auto needs = std::span(model.needs).subspan(work.first_need, work.needs);
-    groups_of(
-        needs, [&](std::uint32_t bucket) { return group_of[bucket]; }, groups);
-    if (!out.forward.empty() && (groups == before || groups.empty())) {
-      out.forward.back().us += work.us;
-      continue;
+    names_of(
+        needs, [&](std::uint32_t bucket) { return grouping.group_of[bucket]; }, groups);
+    names_of(
+        groups, [&](std::uint32_t group) { return grouping.stretch_of[group]; }, stretches);
+    if (out.forward.empty() || (stretches != before && !stretches.empty())) {
+      out.forward.push_back({0.0, static_cast<std::uint32_t>(out.needs.size()), 0});
+      before = stretches;
     }
-    out.forward.push_back({work.us, static_cast<std::uint32_t>(out.needs.size()),
-                           static_cast<std::uint32_t>(groups.size())});
-    out.needs.insert(out.needs.end(), groups.begin(), groups.end());
-    before = groups;
+    out.forward.back().us += work.us;
+    add_needs(groups, out);
   }
 }
 
@@ -179,24 +187,27 @@ void append_gradients(std::span<const StepModel::Gradient> gradients,
   }
 }
 
-void coarsen_backward(const StepModel& model, std::span<const std::uint32_t> group_of,
-                      StepModel& out) {
-  std::vector<std::uint32_t> groups, before;
+void coarsen_backward(const StepModel& model, const Grouping& grouping, StepModel& out) {
+  std::vector<std::uint32_t> stretches, before;
   for (const StepModel::Backward& work : model.backward) {
     const auto gradients = std::span(model.gradients).subspan(work.first_gradient, work.gradients);
-    groups_of(
-        gradients, [&](const StepModel::Gradient& g) { return group_of[g.bucket]; }, groups);
-    if (out.backward.empty() || (groups != before && !before.empty())) {
+    names_of(
+        gradients,
+        [&](const StepModel::Gradient& g) {
+          return grouping.stretch_of[grouping.group_of[g.bucket]];
+        },
+        stretches);
+    if (out.backward.empty() || (stretches != before && !before.empty())) {
       out.backward.push_back({0.0, static_cast<std::uint32_t>(out.gradients.size()), 0, 0, 0});
       before.clear();
     }
     StepModel::Backward& merged = out.backward.back();
-    append_gradients(gradients, group_of, out);
+    append_gradients(gradients, grouping.group_of, out);
     merged.us += work.us;
     merged.gradients = static_cast<std::uint32_t>(out.gradients.size()) - merged.first_gradient;
     merged.norms += work.norms;
     merged.norm_elems += work.norm_elems;
-    if (before.empty()) before = groups;
+    if (before.empty()) before = stretches;
   }
 }
 
@@ -218,7 +229,8 @@ StepModel make_step_model(const ModelLayout& layout, const StepTimes& times) {
   return model;
 }
 
-StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_of) {
+StepModel coarsen(const StepModel& model, const Grouping& grouping) {
+  const std::vector<std::uint32_t>& group_of = grouping.group_of;
   StepModel out;
   out.forward_us = model.forward_us;
   out.backward_us = model.backward_us;
@@ -240,8 +252,8 @@ StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_o
     group.unpacks += model.buckets[b].unpacks;
     group.packed_elems += model.buckets[b].packed_elems;
   }
-  coarsen_backward(model, group_of, out);
-  coarsen_forward(model, group_of, out);
+  coarsen_backward(model, grouping, out);
+  coarsen_forward(model, grouping, out);
   return out;
 }
 

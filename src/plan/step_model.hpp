@@ -68,8 +68,14 @@ struct StepModel {
 /// layout does not have or that no piece of backward completes.
 [[nodiscard]] StepModel make_step_model(const ModelLayout& layout, const StepTimes& times);
 
-/// The same step with fewer buckets: `group_of` gives each bucket its group, numbered in forward
-/// order without gaps. Neighbouring pieces of work that concern the same groups become one.
-[[nodiscard]] StepModel coarsen(const StepModel& model, std::span<const std::uint32_t> group_of);
+/// Buckets that are taken for one. Numbers are in forward order, without gaps.
+struct Grouping {
+  std::vector<std::uint32_t> group_of;    ///< by bucket
+  std::vector<std::uint32_t> stretch_of;  ///< by group: those side by side, one for each node
+};
+
+/// The same step with a bucket for each group. Neighbouring pieces of work that concern the same
+/// stretches become one.
+[[nodiscard]] StepModel coarsen(const StepModel& model, const Grouping& grouping);
 
 }  // namespace outboard::plan

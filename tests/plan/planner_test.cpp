@@ -231,7 +231,7 @@ TEST(Planner, WorkDoesNotGrowWithTheModel) {
     std::printf("%6zu buckets: %7llu events, step %.0f us, host only %.0f us\n", buckets,
                 static_cast<unsigned long long>(found.simulated_events), found.step_us,
                 found.host_only_step_us);
-    // The search, and three whole steps of at most three rounds of six events for each bucket.
+    // The search, and whole steps of six events for each bucket: three, and two of three rounds.
     EXPECT_LE(found.simulated_events, 260'000u + 54 * buckets);
   }
 }
