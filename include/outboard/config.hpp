@@ -61,8 +61,7 @@ enum class Placement : std::uint8_t {
   /// What makes the step shortest within `device_budget_bytes`: all on the host at first; chosen
   /// after two applied steps from measured speeds and times, and again when steps take 10 % more or
   /// less than predicted for a while. The step() that moves state blocks until it has moved. A
-  /// forward is timed by its wait() calls: without them nothing moves. Not with Schedule::open, nor
-  /// with Accumulate::host.
+  /// forward is timed by its wait() calls: without them nothing moves. Not with Schedule::open.
   automatic,
 };
 

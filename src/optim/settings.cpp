@@ -77,10 +77,6 @@ void Config::validate() const {
               placement == Placement::fraction || placement == Placement::automatic,
           "Config::placement", static_cast<double>(placement),
           "Placement::host, device_resident, fraction or automatic");
-  require(placement != Placement::automatic || accumulate == Accumulate::trainer,
-          "Config::accumulate", "host",
-          "Accumulate::trainer with Placement::automatic, which cannot foretell the copies of "
-          "several micro-batches; choose a fraction");
   require(device_fraction >= 0.0 && device_fraction <= 1.0, "Config::device_fraction",
           device_fraction, "0 to 1");
   require(device_fraction == 0.0 || placement == Placement::fraction, "Config::device_fraction",

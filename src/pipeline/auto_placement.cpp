@@ -23,16 +23,21 @@ constexpr std::uint32_t kSeenSteps = 2;
 
 }  // namespace
 
-AutoPlacement::AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rates rates)
+AutoPlacement::AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rates rates,
+                             std::size_t ring_slots)
     : flow_(flow),
       schedule_(schedule),
       rates_(std::move(rates)),
       timer_(flow),
       node_cost_(flow.executor.nodes(), 0),
+      ring_slots_(static_cast<std::uint32_t>(ring_slots)),
       patience_(kPatience) {
+  flow.node_sums.clear();
   for (std::uint32_t node = 0; node < flow.executor.nodes(); ++node) {
     busy_ns_.push_back(flow.executor.busy_ns(node));
+    if (flow.options.micro_batches > 0) flow.node_sums.push_back({.seen_ns = busy_ns_.back()});
   }
+  rates_.node_sums_per_s.assign(flow.node_sums.size(), 0.0);
   for (const plan::Bucket& bucket : flow.layout.buckets) {
     std::uint64_t bytes = 0;
     for (std::uint32_t i = 0; i < bucket.segments; ++i) {
@@ -46,7 +51,6 @@ AutoPlacement::AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rate
 
 void AutoPlacement::step_ends() {
   timer_.step_ends();
-  measure_nodes();
   sampled_ = applied_in_a_row_ >= kSeenSteps && timer_.step_us().has_value();
   if (!sampled_) return;
   measured_us_ = *timer_.step_us();
@@ -54,15 +58,23 @@ void AutoPlacement::step_ends() {
   off_ = std::abs(measured_us_ - predicted_us_) > kWrong * predicted_us_ ? off_ + 1 : 0;
 }
 
-/// No update is running: what the nodes have done since is the last one, with all that belongs to
-/// it.
-void AutoPlacement::measure_nodes() {
+/// What the nodes have done since is the last update, with all that belongs to it, and the sums of
+/// this step.
+void AutoPlacement::nodes_idle() {
+  const auto rate = [](std::uint64_t elems, std::int64_t busy_ns) {
+    return busy_ns > 0 ? static_cast<double>(elems) * 1e9 / static_cast<double>(busy_ns) : 0.0;
+  };
   for (std::uint32_t node = 0; node < busy_ns_.size(); ++node) {
     const std::int64_t now = flow_.executor.busy_ns(node);
-    const auto busy_s = static_cast<double>(now - std::exchange(busy_ns_[node], now)) * 1e-9;
+    std::int64_t busy_ns = now - std::exchange(busy_ns_[node], now);
+    if (!flow_.node_sums.empty()) {
+      Flow::NodeSums& sums = flow_.node_sums[node];
+      if (sums.elems > 0) rates_.node_sums_per_s[node] = rate(sums.elems, sums.busy_ns);
+      busy_ns -= sums.busy_ns;
+      sums = {.seen_ns = now};
+    }
     if (applied_in_a_row_ == 0 || node_cost_[node] == 0) continue;
-    rates_.node_elems_per_s[node] =
-        busy_s > 0.0 ? static_cast<double>(node_cost_[node]) / busy_s : 0.0;
+    rates_.node_elems_per_s[node] = rate(node_cost_[node], busy_ns);
   }
 }
 
@@ -95,20 +107,24 @@ double AutoPlacement::predict(const plan::StepModel& model,
 }
 
 std::optional<AutoPlacement::Choice> AutoPlacement::choose(std::uint64_t budget_bytes) {
-  const std::optional<plan::StepTimes> times = timer_.times(rates_);
+  std::optional<plan::StepTimes> times = timer_.times(rates_);
   if (!times) return {};
+  times->ring_slots = ring_slots_;
   const plan::ModelLayout layout = this->layout();
   const plan::StepModel model = plan::make_step_model(layout, *times);
   const plan::Policy policy{
       .kind = plan::PolicyKind::automatic, .streaming = false, .schedule = schedule_};
-  const plan::Plan found =
-      plan::plan(layout, rates_, *times, {budget_bytes, flow_.state_bytes().most}, policy);
+  const std::uint64_t sum_bytes = flow_.options.micro_batches > 0 ? sizeof(float) : 0;
+  const plan::Plan found = plan::plan(layout, rates_, *times,
+                                      {budget_bytes, flow_.state_bytes().most + sum_bytes}, policy);
   Choice choice;
   for (const plan::BucketPlace& place : found.buckets) {
     choice.resident.push_back(place.home == plan::Home::device_resident);
   }
   choice.step_us = predict(model, choice.resident);
   choice.now_us = predict(model, flow_.homes());
+  const std::vector<bool> nobody(flow_.buckets.size(), false);
+  choice.host_us = flow_.resident_count > 0 ? predict(model, nobody) : choice.now_us;
   choice.worth_a_move = choice.step_us < (1.0 - kWorth) * choice.now_us;
   return choice;
 }
@@ -127,6 +143,12 @@ void AutoPlacement::stayed(const Choice& choice) {
   planned_ = true;
   predicted_us_ = choice.now_us;
   off_ = 0;
+}
+
+void AutoPlacement::failed(const Choice& choice) {
+  stayed(choice);
+  if (flow_.resident_count == 0) predicted_us_ = choice.host_us;
+  restarted();
 }
 
 }  // namespace outboard::pipeline

@@ -16,12 +16,15 @@ namespace outboard::pipeline {
 class AutoPlacement {
  public:
   /// `rates`: of link and device; those of the nodes are found in the steps.
-  AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rates rates);
+  /// `ring_slots`: that gradients pass through on their way to sums on the host.
+  AutoPlacement(Flow& flow, plan::StepSchedule schedule, plan::Rates rates, std::size_t ring_slots);
 
   [[nodiscard]] StepTimer& timer() noexcept { return timer_; }
 
-  /// In step(), with gradients pending and no update running.
+  /// In step(), with gradients pending.
   void step_ends();
+  /// Behind it, with no update and no addition running.
+  void nodes_idle();
   void applied();
   void skipped() noexcept { applied_in_a_row_ = 0; }
   /// The gradients of this step were dropped, or homes have changed: what was timed is no step.
@@ -38,6 +41,7 @@ class AutoPlacement {
     std::vector<bool> resident;
     double step_us = 0.0;  ///< as simulated, on the engine's own nodes
     double now_us = 0.0;   ///< the same for the buckets' present homes
+    double host_us = 0.0;  ///< the same for all of them on the host
     bool worth_a_move = false;
   };
   /// nullopt: the steps could not be timed. `budget_bytes`: of the device. Takes milliseconds.
@@ -45,12 +49,13 @@ class AutoPlacement {
   /// The buckets' homes are as chosen, or stay what they are.
   void moved(const Choice& choice);
   void stayed(const Choice& choice);
+  /// There was no memory: all of them may be on the host now.
+  void failed(const Choice& choice);
 
   [[nodiscard]] double predicted_us() const noexcept { return predicted_us_; }
   [[nodiscard]] double measured_us() const noexcept { return measured_us_; }
 
  private:
-  void measure_nodes();
   [[nodiscard]] plan::ModelLayout layout() const;
   [[nodiscard]] double predict(const plan::StepModel& model,
                                const std::vector<bool>& resident) const;
@@ -61,7 +66,8 @@ class AutoPlacement {
   StepTimer timer_;
   std::vector<std::uint64_t> cost_;       // of each bucket's update, in elements of AdamW
   std::vector<std::uint64_t> node_cost_;  // of the last update applied
-  std::vector<std::int64_t> busy_ns_;     // of each node at the last step_ends()
+  std::vector<std::int64_t> busy_ns_;     // of each node at the last nodes_idle()
+  std::uint32_t ring_slots_;
   std::uint32_t applied_in_a_row_ = 0;
   bool planned_ = false;
   bool sampled_ = false;  // measured_us_ is of the step before

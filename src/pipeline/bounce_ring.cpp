@@ -177,6 +177,8 @@ void BounceRing::drained(void* self, std::uint64_t buffer) noexcept {
   const plan::Segment& shape = ring.flow_.layout.segments[segment];
   const bool moved = ring.flow_.sums == nullptr && !ring.buffers_[buffer]->dropped.load();
   if (moved) ring.flow_.stats.bounce_bytes += shape.elems * ring.flow_.elem_bytes(shape);
+  const bool added = ring.flow_.sums != nullptr && !ring.buffers_[buffer]->dropped.load();
+  ring.flow_.count_sums(ring.flow_.layout.buckets[shape.bucket].node, added ? shape.elems : 0);
   ring.flow_.segments[segment].in_ring = false;
   ring.flow_.gradients_landing -= 1;
   ring.release(static_cast<std::uint32_t>(buffer));
@@ -214,7 +216,9 @@ void BounceRing::filled(void* self, std::uint64_t buffer) noexcept {
   const std::lock_guard lock(ring.flow_.mutex);
   ring.flow_.capture_failure(
       [&] { ring.queue_upload(*ring.buffers_[buffer], static_cast<std::uint32_t>(buffer)); });
-  ring.listener_.weight_queued(ring.buffers_[buffer]->index);
+  const std::uint32_t bucket = ring.buffers_[buffer]->index;
+  ring.flow_.count_sums(ring.flow_.layout.buckets[bucket].node, 0);
+  ring.listener_.weight_queued(bucket);
   ring.flow_.finish_task();
 }
 

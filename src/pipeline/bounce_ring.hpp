@@ -39,6 +39,9 @@ class BounceRing {
   /// The largest slot that it can serve.
   [[nodiscard]] std::size_t buffer_bytes() const noexcept { return buffers_.front()->bytes.size(); }
 
+  /// Buffers.
+  [[nodiscard]] std::size_t slots() const noexcept { return buffers_.size(); }
+
   struct Gradient {
     std::uint32_t segment = 0;
     bool first = true, last = true;  ///< of the step's micro-batches (Accumulate::host)

@@ -154,6 +154,13 @@ struct Flow {
   std::vector<BucketRun> buckets;
   std::unique_ptr<std::atomic<std::uint64_t>[]> weight_overflows;  ///< per parameter, total
   std::uint32_t resident_count = 0;                                ///< buckets
+  /// Accumulate::host: what a node has added up.
+  struct NodeSums {
+    std::uint64_t elems = 0;
+    std::int64_t busy_ns = 0;
+    std::int64_t seen_ns = 0;  ///< of the node's own time, when its last task ended
+  };
+  std::vector<NodeSums> node_sums;  ///< empty: nobody wants to know
 
   NativeStream down, up;  ///< gradients to the host, weights to the device
   NativeStream unpack;    ///< spreads packed weights
@@ -282,6 +289,15 @@ struct Flow {
   void post(const exec::Task& task) {
     ++tasks_pending;
     executor.post(task);
+  }
+  /// In a task's `done`, before finish_task(). `added_elems`: 0 if it was no addition.
+  void count_sums(std::uint32_t node, std::uint64_t added_elems) noexcept {
+    if (node_sums.empty()) return;
+    NodeSums& added = node_sums[node];
+    const std::int64_t now = executor.busy_ns(node);
+    if (added_elems > 0) added.busy_ns += now - added.seen_ns;
+    added.elems += added_elems;
+    added.seen_ns = now;
   }
   void finish_task() noexcept {
     --tasks_pending;

@@ -78,8 +78,10 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<boo
 
 /// Nothing is running and no gradient pending.
 std::unique_ptr<AutoPlacement> Pipeline::start_automatic(std::unique_lock<std::mutex>& lock) {
+  std::size_t slots = 0;
+  for (const auto& ring : rings_) slots += ring->slots();
   return std::make_unique<AutoPlacement>(flow_, plan::step_schedule(config_.schedule),
-                                         measure_rates(lock, flow_, trial_memory()));
+                                         measure_rates(lock, flow_, trial_memory()), slots);
 }
 
 /// Pinned if any is: a slot or a buffer of the ring, the largest. Between steps nobody needs what
@@ -119,8 +121,7 @@ void Pipeline::place_automatically(std::unique_lock<std::mutex>& lock) {
   } catch (const Error& failure) {
     if (failure.code() != ErrorCode::out_of_memory) throw;
     warn(std::string("placement: automatic: ") + failure.what());
-    auto_->stayed(*choice);
-    return auto_->restarted();  // all of it may be on the host now
+    return auto_->failed(*choice);
   }
   auto_->moved(*choice);
   flow_.stats.moves += 1;

@@ -141,12 +141,24 @@ class Trials {
     });
   }
 
+  double sum_us(std::uint64_t elems) {
+    return kernel_us([&] {
+      flow_.backend.accumulate(flow_.norm, {.grad = {scratch_, simd::Format::f16},
+                                            .sum_fp32 = scratch_ + elems_ * 4,
+                                            .elems = elems,
+                                            .first = false});
+    });
+  }
+
   void measure_kernels(plan::Rates& rates) {
     const double small_update = update_us(kSmallElems);
     const double small_norm = norm_us(kSmallElems);
     const auto more = static_cast<double>(elems_ - kSmallElems);
     rates.device_elems_per_s = rate(more, update_us(elems_) - small_update);
     rates.norm_elems_per_s = rate(more, norm_us(elems_) - small_norm);
+    if (flow_.options.micro_batches > 0) {
+      rates.device_sums_per_s = rate(more, sum_us(elems_) - sum_us(kSmallElems));
+    }
     const auto fixed = [](double us, double per_s) {
       return std::max(0.0, us - plan::duration_us(kSmallElems, per_s));
     };

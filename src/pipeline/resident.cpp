@@ -123,7 +123,7 @@ std::size_t Resident::held_bytes(std::size_t align) const {
 
 std::size_t Resident::most_overhead_bytes() const {
   const std::vector<bool> all(flow_.buckets.size(), true);
-  std::size_t bytes = 0;
+  std::size_t bytes = flow_.options.micro_batches > 0 ? flow_.parameters.size() * kDeviceAlign : 0;
   for (const Generation& generation : flow_.generations) {
     const Layout layout = lay_out(generation, all);
     bytes += layout.norm_bytes + (layout.streams + 1) * kDeviceAlign;

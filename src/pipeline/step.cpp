@@ -83,9 +83,11 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
                       "; call gradient_ready() first");
     }
     const bool in_place = flow_.read_in_place(parameter);
-    if (parameter.has_gradient && (in_place || auto_)) {
+    // Accumulate::host: wherever its sum is, the gradient is read before step().
+    const bool may_become = auto_ && flow_.options.micro_batches == 0;
+    if (parameter.has_gradient && (in_place || may_become)) {
       const bool all = parameter.resident_segments == parameter.segments.count;
-      const char* how = auto_ ? "may become " : all ? "is " : "is in part ";
+      const char* how = may_become ? "may become " : all ? "is " : "is in part ";
       throw Error(ErrorCode::protocol_error,
                   "wait_gradient_taken(): " + quoted(parameter) + " " + how +
                       "device-resident, so its gradient is read where it is by the update that "
@@ -120,6 +122,7 @@ StepResult Pipeline::step(std::span<const optim::Group> groups) {
     }
     if (auto_) auto_->step_ends();
     if (flow_.options.micro_batches > 0) complete_sums(lock);
+    if (auto_) auto_->nodes_idle();
     const StepGate::Verdict verdict = gate_->decide(lock, result);
     if (config_.log) warn(gate_->news(verdict, result));
     if (verdict.apply) {

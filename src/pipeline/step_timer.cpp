@@ -65,8 +65,9 @@ void StepTimer::wait_ends(std::uint32_t parameter, NativeStream stream) {
 
 void StepTimer::gradient_given(std::uint32_t parameter, NativeStream stream) {
   Marks& marks = current();
-  marks.gradients.push_back(parameter);
   marks.last_stream = stream;
+  if (flow_.parameters[parameter].micro_batches > 1) return;
+  marks.gradients.push_back(parameter);
   flow_.backend.record(marks.given[parameter], stream);
 }
 
@@ -99,6 +100,21 @@ bool StepTimer::reached(const Marks& marks) const {
          std::ranges::all_of(marks.gradients, there(marks.given));
 }
 
+double StepTimer::kernels_us(std::uint32_t index, const plan::Rates& rates) const {
+  const Parameter& parameter = flow_.parameters[index];
+  if (flow_.has_host_sum(parameter)) return 0.0;
+  if (flow_.has_resident_sum(parameter)) {
+    return plan::device_sum_us(rates,
+                               {.elems = parameter.elems,
+                                .gradient_bytes = parameter.elems * dtype_bytes(parameter.dtype),
+                                .parameters = 1,
+                                .first = true,
+                                .last = flow_.options.micro_batches == 1});
+  }
+  return rates.kernel_us +
+         plan::duration_us(static_cast<double>(parameter.elems), rates.norm_elems_per_s);
+}
+
 std::optional<plan::StepTimes> StepTimer::times(const plan::Rates& rates) const {
   const Marks& marks = marks_[now_];
   if (begun_ || marks.waits.empty() || marks.gradients.empty() || !reached(marks)) return {};
@@ -115,20 +131,19 @@ std::optional<plan::StepTimes> StepTimer::times(const plan::Rates& rates) const 
     times.forward.push_back({us, parameter});
   }
   device::Event from = marks.after[marks.waits.back()];
-  double norm_us = 0.0;
+  double kernels_us = 0.0;
   std::vector<bool> given(flow_.parameters.size(), false);
   for (const std::uint32_t parameter : marks.gradients) {
     const double us = elapsed(from, marks.given[parameter]);
-    times.backward.push_back({std::max(0.0, us - norm_us), parameter});
+    times.backward.push_back({std::max(0.0, us - kernels_us), parameter});
     from = marks.given[parameter];
-    norm_us =
-        rates.kernel_us + plan::duration_us(static_cast<double>(flow_.parameters[parameter].elems),
-                                            rates.norm_elems_per_s);
+    kernels_us = this->kernels_us(parameter, rates);
     given[parameter] = true;
   }
   for (std::uint32_t i = 0; i < given.size(); ++i) {
     if (!given[i]) times.backward.push_back({0.0, i});  // the simulator wants each
   }
+  times.micro_batches = flow_.options.micro_batches;
   return times;
 }
 

@@ -24,6 +24,7 @@ class StepTimer {
   /// Around the waits that wait() queues on a stream that exists. The first of a step counts.
   void wait_begins(std::uint32_t parameter, NativeStream stream);
   void wait_ends(std::uint32_t parameter, NativeStream stream);
+  /// Of several micro-batches the first is timed: the others may wait for buffers of this one.
   void gradient_given(std::uint32_t parameter, NativeStream stream);
   /// Forgets the step that runs.
   void restart() noexcept { begun_ = false; }
@@ -34,7 +35,7 @@ class StepTimer {
   /// From the end of the backward before to its own.
   [[nodiscard]] std::optional<double> step_us() const noexcept { return step_us_; }
   /// nullopt: the trainer waited for nothing, or an event has not been reached. `rates`: the norms
-  /// run on the device between pieces of backward and are taken out.
+  /// and sums that run on the device between pieces of backward are taken out. Of one micro-batch.
   [[nodiscard]] std::optional<plan::StepTimes> times(const plan::Rates& rates) const;
 
  private:
@@ -50,6 +51,8 @@ class StepTimer {
   void destroy() noexcept;
   Marks& current();
   [[nodiscard]] bool reached(const Marks& marks) const;
+  /// What the engine does on the device behind the parameter's first gradient.
+  [[nodiscard]] double kernels_us(std::uint32_t parameter, const plan::Rates& rates) const;
 
   Flow& flow_;
   std::array<Marks, 2> marks_;

@@ -198,6 +198,7 @@ void Update::measure_body(void* self, std::uint64_t bucket, std::uint32_t part) 
 void Update::measure_done(void* self, std::uint64_t bucket) noexcept {
   auto& stage = *static_cast<Update*>(self);
   const std::lock_guard lock(stage.flow_.mutex);
+  stage.flow_.count_sums(stage.flow_.layout.buckets[bucket].node, 0);
   stage.measured(static_cast<std::uint32_t>(bucket));
   stage.flow_.finish_task();
 }
@@ -210,6 +211,7 @@ void Update::apply_done(void* self, std::uint64_t bucket) noexcept {
   auto& stage = *static_cast<Update*>(self);
   const std::lock_guard lock(stage.flow_.mutex);
   stage.flow_.updates_running -= 1;
+  stage.flow_.count_sums(stage.flow_.layout.buckets[bucket].node, 0);
   stage.listener_.bucket_updated(std::move(stage.running_[bucket].ticket));
   stage.flow_.finish_task();
 }

@@ -74,4 +74,22 @@ inline constexpr std::uint64_t kOverflowCountBytes = 8;
   return per_s > 0.0 ? amount * 1e6 / per_s : 0.0;
 }
 
+/// How a gradient gets into a sum on the device.
+struct DeviceSum {
+  std::uint64_t elems = 0;
+  std::uint64_t gradient_bytes = 0;
+  std::uint32_t parameters = 0;  ///< each takes a kernel
+  bool first = false;            ///< nothing is read of the sum
+  bool last = false;             ///< its norm is taken too
+};
+[[nodiscard]] constexpr double device_sum_us(const Rates& rates, const DeviceSum& sum) noexcept {
+  constexpr double kNormBytesPerElem = 2.0;  // of 16-bit elements
+  const double sum_bytes = static_cast<double>(sum.elems) * sizeof(float);
+  const double touched =
+      static_cast<double>(sum.gradient_bytes) + sum_bytes * (sum.first ? 1.0 : 2.0);
+  return sum.parameters * rates.kernel_us * (sum.last ? 2.0 : 1.0) +
+         duration_us(touched / kSumBytesPerElem, rates.device_sums_per_s) +
+         (sum.last ? duration_us(sum_bytes / kNormBytesPerElem, rates.norm_elems_per_s) : 0.0);
+}
+
 }  // namespace outboard::plan

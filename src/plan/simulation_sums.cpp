@@ -6,13 +6,6 @@
 #include "plan/simulation.hpp"
 
 namespace outboard::plan {
-namespace {
-
-/// Of 16-bit elements.
-constexpr double kNormBytesPerElem = 2.0;
-
-}  // namespace
-
 void Simulation::begin_sums() {
   micro_batch_ = 0;
   pass_due_ = false;
@@ -59,15 +52,9 @@ void Simulation::gradients_to_sums(std::uint32_t piece) {
   device_queue_.push({OpKind::norm, piece, kernels_us, 0});
 }
 
-/// An addition; the first only writes, behind the last the sum is read once more for its norm.
 double Simulation::device_sum_us(const StepModel::Gradient& gradient, bool first, bool last) const {
-  const auto elems = static_cast<double>(gradient.elems);
-  const double touched =
-      static_cast<double>(gradient.bytes) + elems * sizeof(float) * (first ? 1.0 : 2.0);
-  const double norm = last ? elems * sizeof(float) / kNormBytesPerElem : 0.0;
-  return gradient.parameters * rates_.kernel_us * (last ? 2.0 : 1.0) +
-         duration_us(touched / kSumBytesPerElem, rates_.device_sums_per_s) +
-         duration_us(norm, rates_.norm_elems_per_s);
+  return plan::device_sum_us(rates_,
+                             {gradient.elems, gradient.bytes, gradient.parameters, first, last});
 }
 
 double Simulation::host_sum_us(const StepModel::Gradient& gradient) const {

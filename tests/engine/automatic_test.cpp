@@ -29,6 +29,7 @@ struct Speeds {
   double link_ns = 4.0;                          // each way, of one element
   double update_ns = 30.0;                       // of all nodes together
   double device_update_ns = 1.0;
+  std::uint32_t micro_batches = 0;  ///< that the engine adds up
 };
 
 /// 24 parameters of up to three buckets.
@@ -58,6 +59,9 @@ TinyOptions model_of(const Speeds& speeds) {
     options.backward_each.emplace_back(std::llround(n * speeds.backward_ns));
   }
   options.digest = false;
+  if (speeds.micro_batches == 0) return options;
+  options.config.accumulate = Accumulate::host;
+  options.config.accumulation = options.passes = speeds.micro_batches;
   return options;
 }
 
@@ -95,16 +99,23 @@ TinyOptions automatic(TinyOptions options) {
 
 // --- how good it is ------------------------------------------------------------------------------
 
-TEST(Automatic, IsNeverSlowerThanAllOnTheHost) {
+Speeds drawn_speeds(std::uint64_t seed, std::uint32_t micro_batches) {
+  return {.seed = seed,
+          .forward_ns = between(5, 50, seed, 1),
+          .backward_ns = between(10, 90, seed, 2),
+          .link_ns = between(2, 60, seed, 3),
+          .update_ns = between(5, 70, seed, 4),
+          .device_update_ns = between(0.5, 30, seed, 6),
+          .micro_batches = micro_batches};
+}
+
+/// `draw`: the speeds of a model, by its seed.
+template <class DrawSpeeds>
+void expect_never_slower_than_host(std::uint64_t models, DrawSpeeds draw) {
   double worst = 0.0;
   double best = 1e9;
-  for (std::uint64_t seed = 1; seed <= 30; ++seed) {
-    const Speeds speeds{.seed = seed,
-                        .forward_ns = between(5, 50, seed, 1),
-                        .backward_ns = between(10, 90, seed, 2),
-                        .link_ns = between(2, 60, seed, 3),
-                        .update_ns = between(5, 70, seed, 4),
-                        .device_update_ns = between(0.5, 30, seed, 6)};
+  for (std::uint64_t seed = 1; seed <= models; ++seed) {
+    const Speeds speeds = draw(seed);
     TinyOptions options = model_of(speeds);
     const double host_us = measure(options).step_us;
     options = automatic(options);
@@ -122,7 +133,18 @@ TEST(Automatic, IsNeverSlowerThanAllOnTheHost) {
     worst = std::max(worst, seen.step_us / host_us);
     best = std::min(best, seen.step_us / host_us);
   }
-  std::printf("30 models: %.4f to %.4f of the step with all on the host\n", best, worst);
+  std::printf("%d models: %.4f to %.4f of the step with all on the host\n",
+              static_cast<int>(models), best, worst);
+}
+
+TEST(Automatic, IsNeverSlowerThanAllOnTheHost) {
+  expect_never_slower_than_host(30, [](std::uint64_t seed) { return drawn_speeds(seed, 0); });
+}
+
+TEST(Automatic, IsNeverSlowerThanAllOnTheHostWithSumsInTheEngine) {
+  expect_never_slower_than_host(15, [](std::uint64_t seed) {
+    return drawn_speeds(seed, 1 + static_cast<std::uint32_t>(seed % 4));
+  });
 }
 
 TEST(Automatic, IsAQuarterFasterWhereTheHostLimitsAndTheDeviceHasRoom) {
@@ -145,28 +167,36 @@ TEST(Automatic, LeavesAllOnTheHostWhereItIsHidden) {
 
 // --- what it may not change ----------------------------------------------------------------------
 
+void expect_no_bit_changes(std::uint64_t seed, std::uint32_t micro_batches) {
+  TinyOptions options = model_of({.seed = seed, .update_ns = 90.0, .micro_batches = micro_batches});
+  options.injected = {{.step = 1 + seed % 6, .parameter = 3, .element = 0}};
+  options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 4; };
+  const Trajectory reference = run_trajectory(options, {.steps = 9});
+  options = automatic(options);
+  options.config.check_waits = seed % 2 == 0;
+  options.device.stream_memory_ops = seed % 3 != 0;
+  if (seed % 4 == 0) options.config.pinned_slots = 3;
+  if (seed % 5 == 0) options.config.schedule = Schedule::serial;
+  if (seed % 5 == 1) options.config.schedule = Schedule::blocking;
+  if (seed % 6 == 0) options.device.max_random_delay = sim::Duration(20'000);
+  if (seed % 7 == 0) options.device.mode = sim::Mode::threads;
+  options.second_stream = seed % 2 == 1;
+  TinyTrainer trainer(options);
+  trainer.start();
+  const Trajectory seen = run_trajectory(trainer, {.steps = 9, .digests = mix_bits(seed, 1, 1)});
+  EXPECT_EQ(first_difference(reference, seen), "") << "seed " << seed;
+  if (options.device.mode == sim::Mode::virtual_time) {
+    EXPECT_EQ(trainer.engine().stats().moves, 1U) << "seed " << seed;
+  }
+}
+
 TEST(Automatic, ChangesNoBit) {
+  for (std::uint64_t seed = 1; seed <= 24; ++seed) expect_no_bit_changes(seed, 0);
+}
+
+TEST(Automatic, ChangesNoBitOfSumsInTheEngine) {
   for (std::uint64_t seed = 1; seed <= 24; ++seed) {
-    TinyOptions options = model_of({.seed = seed, .update_ns = 90.0});
-    options.injected = {{.step = 1 + seed % 6, .parameter = 3, .element = 0}};
-    options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 4; };
-    const Trajectory reference = run_trajectory(options, {.steps = 9});
-    options = automatic(options);
-    options.config.check_waits = seed % 2 == 0;
-    options.device.stream_memory_ops = seed % 3 != 0;
-    if (seed % 4 == 0) options.config.pinned_slots = 3;
-    if (seed % 5 == 0) options.config.schedule = Schedule::serial;
-    if (seed % 5 == 1) options.config.schedule = Schedule::blocking;
-    if (seed % 6 == 0) options.device.max_random_delay = sim::Duration(20'000);
-    if (seed % 7 == 0) options.device.mode = sim::Mode::threads;
-    options.second_stream = seed % 2 == 1;
-    TinyTrainer trainer(options);
-    trainer.start();
-    const Trajectory seen = run_trajectory(trainer, {.steps = 9, .digests = mix_bits(seed, 1, 1)});
-    EXPECT_EQ(first_difference(reference, seen), "") << "seed " << seed;
-    if (options.device.mode == sim::Mode::virtual_time) {
-      EXPECT_EQ(trainer.engine().stats().moves, 1U) << "seed " << seed;
-    }
+    expect_no_bit_changes(seed, 1 + static_cast<std::uint32_t>(seed % 3));
   }
 }
 
@@ -288,13 +318,35 @@ TEST(Automatic, FreesNoGradientBeforeTheStep) {
   EXPECT_NO_THROW(trainer.engine().wait_gradient_taken(trainer.id(0), trainer.writer()));
 }
 
-TEST(Automatic, IsRefusedWithSumsOnTheHost) {
-  Config config;
-  config.placement = Placement::automatic;
-  EXPECT_NO_THROW(config.validate());
-  config.accumulate = Accumulate::host;
-  expect_error(ErrorCode::invalid_config, {"Config::accumulate", "Placement::automatic"},
-               [&] { config.validate(); });
+/// A sum takes the gradient, wherever it is.
+TEST(Automatic, FreesGradientsOfSumsBeforeTheStep) {
+  TinyOptions options = automatic(model_of({.update_ns = 90.0, .micro_batches = 2}));
+  options.gradient_ring = 3;
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(8);
+  EXPECT_EQ(trainer.engine().stats().moves, 1U);
+  EXPECT_GT(trainer.engine().stats().device_fraction, 0.2);
+}
+
+/// The last step of an epoch may have fewer micro-batches; one such step moves nothing.
+TEST(Automatic, BearsAStepOfFewerMicroBatches) {
+  TinyTrainer trainer(automatic(model_of({.update_ns = 90.0, .micro_batches = 4})));
+  trainer.start();
+  trainer.run(10);
+  const StepStats before = trainer.engine().stats();
+  for (int epoch = 0; epoch < 3; ++epoch) {
+    trainer.engine().set_accumulation(1);
+    trainer.options().passes = 1;
+    trainer.run(1);
+    trainer.engine().set_accumulation(4);
+    trainer.options().passes = 4;
+    trainer.run(6);
+  }
+  const StepStats after = trainer.engine().stats();
+  EXPECT_EQ(after.moves, before.moves);
+  EXPECT_EQ(after.predicted_step_us, before.predicted_step_us);
+  EXPECT_NEAR(after.measured_step_us, after.predicted_step_us, 0.03 * after.predicted_step_us);
 }
 
 /// A pass whose gradients were dropped is none of the two steps that are watched.

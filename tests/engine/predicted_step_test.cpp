@@ -86,7 +86,7 @@ TinyOptions engine_options(const Model& model, const Case& c) {
   options.config.placement = c.placement;
   if (c.micro_batches > 0) {
     options.config.accumulate = Accumulate::host;
-    options.config.accumulation = c.micro_batches;
+    options.config.accumulation = options.passes = c.micro_batches;
   }
   options.config.max_grad_norm = c.schedule == Schedule::open ? 0.0 : 1.0;
   options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};

@@ -12,14 +12,8 @@
 
 namespace outboard::testing {
 
-/// Accumulate::host: micro-batches of a step; else 1, whatever the trainer adds up.
-inline std::uint32_t engine_micro_batches(TinyTrainer& trainer) {
-  const Config& config = trainer.options().config;
-  return config.accumulate == Accumulate::host ? config.accumulation : 1;
-}
-
 /// When the first forward of each of `steps` steps ended, which must all be applied. `each` is
-/// called after a step. Forward and backward run once for each of the engine's micro-batches.
+/// called after a step. Forward and backward run `passes` times.
 template <class Each>
 std::vector<sim::Duration> forward_ends(TinyTrainer& trainer, std::uint64_t steps, Each each) {
   sim::Gpu gpu = trainer.gpu();
@@ -29,7 +23,7 @@ std::vector<sim::Duration> forward_ends(TinyTrainer& trainer, std::uint64_t step
     const auto mark = [&](sim::KernelView&) { ends.push_back(gpu.now()); };
     gpu.launch(trainer.reader(), sim::Duration(0), mark, "mark");
     trainer.backward();
-    for (std::uint32_t m = 1; m < engine_micro_batches(trainer); ++m) {
+    for (std::uint32_t m = 1; m < trainer.options().passes; ++m) {
       trainer.forward();
       trainer.backward();
     }

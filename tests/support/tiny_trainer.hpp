@@ -88,6 +88,7 @@ struct TinyOptions {
   sim::Duration backward{0};  ///< of one parameter
   /// Override the two above, one entry per parameter.
   std::vector<sim::Duration> forward_each, backward_each;
+  std::uint32_t passes = 1;    ///< forwards and backwards of a step: Accumulate::host
   bool second_stream = false;  ///< backward on its own stream
   bool wait = true;            ///< call Engine::wait before each forward
   /// Gradient buffers shared by all parameters in turn (host placement only); 0: one for each.
@@ -167,8 +168,10 @@ class TinyTrainer {
 
   /// One training step.
   TinyStep step() {
-    forward();
-    backward();
+    for (std::uint32_t pass = 0; pass < options_.passes; ++pass) {
+      forward();
+      backward();
+    }
     return finish();
   }
   /// The parts of step(), for tests that do something between them.
