@@ -132,9 +132,6 @@ void check(const Options& o) {
   require(o.offload.all_on_host() || o.accumulation > 1 || o.grad_buffers == GradBuffers::full,
           "--grad-buffers ring needs --offload on or --accumulation of at least 2: with state on "
           "the device gradients stay until the update has read them; use --grad-buffers full");
-  require(o.offload.placement != outboard::Placement::automatic || o.accumulation == 1,
-          "--offload auto needs --accumulation 1: it cannot foretell what several micro-batches "
-          "take; choose a share, as --offload 0.7");
 }
 
 std::string quoted(const std::string& text) {

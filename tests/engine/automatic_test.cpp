@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -236,6 +237,38 @@ TEST(Automatic, PlansAgainWhenStepsChangeForAWhile) {
     return line.starts_with("placement: automatic, ") && line.find("step") != std::string::npos;
   });
   EXPECT_EQ(static_cast<std::uint64_t>(told), after.moves) << log.all();
+}
+
+/// The device's memory is in pieces when the second move is due: it ends with all on the host, and
+/// the next prediction is of that.
+TEST(Automatic, PredictsWhereAMoveWithoutMemoryHasLeftTheState) {
+  const Speeds speeds{.forward_ns = 80.0, .backward_ns = 160.0, .update_ns = 400.0};
+  TinyOptions options = automatic(model_of(speeds));
+  options.device.memory_bytes = std::size_t{8} << 20;
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(8);
+  const double share = trainer.engine().stats().device_fraction;
+  ASSERT_GT(share, 0.0);
+  ASSERT_LT(share, 1.0) << "a second move has nothing to do";
+  std::vector<std::optional<DeviceBuffer>> pieces;
+  constexpr std::size_t kPiece = std::size_t{8} << 10;
+  const auto left = [&] {
+    return trainer.gpu().memory().limit_bytes - trainer.gpu().memory().used_bytes;
+  };
+  while (left() >= kPiece) pieces.emplace_back(std::in_place, trainer.gpu(), kPiece);
+  for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i].reset();
+  speed_up(trainer.options(), 40);
+  std::uint64_t steps = 0;
+  while (trainer.engine().stats().device_fraction > 0.0 && steps < 40) {
+    trainer.run(1);
+    ++steps;
+  }
+  ASSERT_EQ(trainer.engine().stats().device_fraction, 0.0) << "no move was tried";
+  const double predicted_us = trainer.engine().stats().predicted_step_us;
+  trainer.run(4);
+  EXPECT_EQ(trainer.engine().stats().predicted_step_us, predicted_us);
+  EXPECT_NEAR(trainer.engine().stats().measured_step_us, predicted_us, 0.05 * predicted_us);
 }
 
 TEST(Automatic, StaysWhereItIsWhileStepsStayAsTheyAre) {

@@ -124,7 +124,6 @@ TEST(GptOptions, SaysInOneLineWhatIsWrong) {
       {{"a", "--lr"}, "--lr"},
       {{"a", "--offload", "maybe"}, "--offload is \"maybe\"; it must be on or off, auto, or a"},
       {{"a", "--offload", "1.5"}, "--offload is \"1.5\"; it must be on or off, auto, or a share"},
-      {{"a", "--offload", "auto", "--accumulation", "2"}, "--offload auto needs --accumulation 1"},
       {{"a", "--tokens", "words"}, "--tokens is \"words\"; it must be bytes or uint16"},
       {{"a", "--preset", "huge"}, "--preset is \"huge\"; it must be one of tiny, demo"},
       {{"a", "--width", "64", "--heads", "3"}, "--heads is 3 and --width 64"},

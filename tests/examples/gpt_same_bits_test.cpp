@@ -178,11 +178,13 @@ TEST_F(GptSameBits, AccumulatedMicroBatchesAreTheSameInEveryWay) {
   const std::vector<std::string> four{"--accumulation", "4", "--batch", "1"};
   const std::string reference = train({"four", four});
   EXPECT_NE(reference, reference_) << "FP32 sums of FP16 micro-batches round elsewhere";
-  for (const std::vector<std::string>& more : {std::vector<std::string>{"--grad-buffers", "full"},
-                                               {"--offload", "off"},
-                                               {"--offload", "0.98", "--bucket", "8KiB"},
-                                               {"--schedule", "serial", "--bucket", "16KiB"},
-                                               {"--virtual-seed", "4"}}) {
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--grad-buffers", "full"},
+        {"--offload", "off"},
+        {"--offload", "0.98", "--bucket", "8KiB"},
+        {"--schedule", "serial", "--bucket", "16KiB"},
+        {"--virtual-seed", "4"},
+        {"--offload", "auto", "--virtual-seed", "5", "--bucket", "8KiB"}}) {
     std::vector<std::string> arguments = four;
     arguments.insert(arguments.end(), more.begin(), more.end());
     EXPECT_EQ(train({more[0], arguments}), reference) << more[0];
