@@ -26,7 +26,7 @@ constexpr std::array<DType, 3> kDtypes = {DType::f16, DType::bf16, DType::f32};
 const char* const kExamples =
     "Examples:\n"
     "  outboard plan --params 7b --gpu-mem 24GiB --pcie 25 --dram 60 --tflops 150\n"
-    "  outboard plan --model llama-2-13b --tokens 32768 --micro-batches 4 --host-mem 256GiB\n"
+    "  outboard plan --model llama-2-13b --tokens 32768 --micro-batches 4 --accumulate host\n"
     "  outboard plan --config my-model/config.json --no-checkpointing --html plan.html\n";
 
 void add_model_options(CLI::App& app, PlanWords& words) {
@@ -38,8 +38,12 @@ void add_model_options(CLI::App& app, PlanWords& words) {
       ->capture_default_str();
   app.add_option("--tokens", words.tokens, "tokens of a step, all micro-batches together")
       ->capture_default_str();
-  app.add_option("--micro-batches", words.micro_batches, "whose gradients the trainer adds up")
+  app.add_option("--micro-batches", words.micro_batches, "of a step, whose gradients are added up")
       ->check(CLI::Range(1, 1'000'000))
+      ->capture_default_str();
+  app.add_option("--accumulate", words.accumulate,
+                 "who adds them up: trainer, in its own gradients, or host, which is the engine")
+      ->check(CLI::IsMember({"trainer", "host"}))
       ->capture_default_str();
   app.add_option("--context", words.context, "tokens that each one attends to")
       ->check(CLI::Range(1, 100'000'000))
@@ -158,6 +162,7 @@ PlanRequest settle(const PlanWords& words) {
   }
   request.tokens = parse_count(words.tokens);
   request.micro_batches = words.micro_batches;
+  if (words.accumulate == "host") request.accumulate = Accumulate::host;
   request.context = words.context;
   request.device_bytes = parse_bytes(words.gpu_memory);
   request.host_bytes =

@@ -18,6 +18,7 @@ struct PlanWords {
   std::string dtype = "f16";
   std::string tokens = "8192";
   std::uint64_t micro_batches = 1, context = 2048;
+  std::string accumulate = "trainer";
   std::string gpu_memory = "24GiB", host_memory, activations;
   std::uint32_t nodes = 1;
   double pcie = 0.0, dram = 0.0, tflops = 0.0, hbm = 0.0;

@@ -57,6 +57,8 @@ ordered_json request(const PlanRequest& r) {
   return {{"dtype", dtype_name(r.dtype)},
           {"tokens", r.tokens},
           {"micro_batches", r.micro_batches},
+          {"accumulate", has_sums(r) ? "host" : "trainer"},
+          {"bucket_bytes", r.bucket_bytes},
           {"context", r.context},
           {"device_bytes", r.device_bytes},
           {"host_bytes", r.host_bytes},

@@ -17,11 +17,13 @@ std::vector<PlannedParameter> parameters_of(const std::vector<Tensor>& tensors, 
   return parameters;
 }
 
-/// For each parameter, whether the device has any of its state. Neither speeds nor times matter.
+/// For each parameter, whether its gradient must stay until step() reads it on the device. Neither
+/// speeds nor times matter.
 std::vector<bool> resident_parameters(const std::vector<PlannedParameter>& parameters,
                                       const PlanRequest& request) {
   std::vector<bool> none(parameters.size());
-  if (request.device_fraction == 0.0) return none;
+  // A sum takes the gradient, wherever it is.
+  if (request.device_fraction == 0.0 || has_sums(request)) return none;
   PlannedModel model{parameters, {}, {}};
   for (std::uint32_t i = 0; i < parameters.size(); ++i) model.backward.push_back({0.0, i});
   return plan_step(model, {.node_elems_per_s = {0.0}}, config_of(request), asked_placement(request))
@@ -54,7 +56,9 @@ void add_gradients(const ModelShape& shape, const std::vector<Tensor>& tensors,
                    const std::vector<PlannedParameter>& parameters, const PlanRequest& request,
                    std::vector<Bytes>& device) {
   const std::uint64_t element = dtype_bytes(request.dtype);
-  if (!request.gradient_ring) {
+  // What the trainer adds up must stay there.
+  const bool added_up = request.micro_batches > 1 && !has_sums(request);
+  if (!request.gradient_ring || added_up) {
     device.push_back({"gradients, all", count_parameters(shape) * element});
     return;
   }
@@ -107,6 +111,8 @@ Config config_of(const PlanRequest& request) {
   Config config;
   config.bucket_bytes = static_cast<std::size_t>(request.bucket_bytes);
   config.schedule = request.schedule;
+  config.accumulate = request.accumulate;
+  config.accumulation = static_cast<std::uint32_t>(request.micro_batches);
   if (request.schedule == Schedule::open) config.loss_scaling.dynamic = false;
   if (request.device_fraction > 0.0) {
     config.placement = Placement::fraction;
@@ -139,7 +145,8 @@ MemoryPlan plan_bytes(const ModelShape& shape, const PlanRequest& request) {
   plan.device.push_back(
       {request.activation_bytes ? "activations, as given" : "activations, estimated", activations});
   add_ledger(plan_memory(parameters, request.nodes, config_of(request)), plan);
-  plan.without_offload = elems * (2 * element + kStateBytes) + activations;
+  const std::uint64_t sums = has_sums(request) ? sizeof(float) : 0;
+  plan.without_offload = elems * (2 * element + kStateBytes + sums) + activations;
   plan.checkpoint = elems * kStateBytes;
   return plan;
 }

@@ -15,6 +15,7 @@ namespace {
 constexpr double kHidden = 0.95;  // of the speed without offload
 constexpr double kCopyUs = 10.0;
 constexpr double kKernelUs = 5.0;
+constexpr double kSumBytes = 10.0;  // a 16-bit gradient, its sum read and written
 constexpr std::array<std::pair<const char*, Schedule>, 4> kSchedules = {
     {{"exact", Schedule::exact},
      {"blocking", Schedule::blocking},
@@ -29,6 +30,7 @@ PlanningMachine machine_of(const PlanRequest& request) {
   machine.device_elems_per_s = request.device_memory.value / update_bytes(request.dtype);
   machine.norm_elems_per_s =
       request.device_memory.value / static_cast<double>(dtype_bytes(request.dtype));
+  machine.device_sums_per_s = request.device_memory.value / kSumBytes;
   machine.copy_us = kCopyUs;
   machine.kernel_us = kKernelUs;
   return machine;
@@ -102,10 +104,11 @@ void find_largest(PlanReport& report) {
   });
 }
 
-/// Of the device, where any bucket may become resident: its gradient then has a buffer.
+/// Of the device, where any bucket may become resident: unless the engine adds up, its gradient
+/// then has a buffer.
 std::uint64_t bytes_for_any_state(PlanRequest request) {
   request.device_fraction = 0.0;
-  request.gradient_ring = false;
+  if (!has_sums(request)) request.gradient_ring = false;
   const std::uint64_t beside = sum_of(plan_bytes(request.shape, request).device);
   return beside < request.device_bytes ? request.device_bytes - beside : 0;
 }
@@ -129,7 +132,7 @@ class Work {
       model_.parameters.push_back({tensor.elems, request_.dtype});
     add_forward();
     add_backward();
-    add_other_micro_batches();
+    if (!has_sums(request_)) add_other_micro_batches();
     return std::move(model_);
   }
 

@@ -28,10 +28,11 @@ struct Rate {
 
 struct PlanRequest {
   ModelShape shape;
-  DType dtype = DType::f16;         ///< of weights and gradients, activations too
-  std::uint64_t tokens = 8192;      ///< per step, all micro-batches together
-  std::uint64_t micro_batches = 1;  ///< their gradients are summed by the trainer
-  std::uint64_t context = 2048;     ///< tokens that each one attends to
+  DType dtype = DType::f16;                     ///< of weights and gradients, activations too
+  std::uint64_t tokens = 8192;                  ///< per step, all micro-batches together
+  std::uint64_t micro_batches = 1;              ///< of alike many tokens
+  Accumulate accumulate = Accumulate::trainer;  ///< who adds up their gradients
+  std::uint64_t context = 2048;                 ///< tokens that each one attends to
   std::uint64_t device_bytes = std::uint64_t{24} << 30;
   std::uint64_t host_bytes = 0;
   std::uint32_t nodes = 1;
@@ -40,7 +41,7 @@ struct PlanRequest {
   Rate compute;               ///< FLOP per second that the trainer reaches
   Rate device_memory;         ///< bytes per second of the device's own memory
   bool checkpointing = true;  ///< keep each layer's input only, compute the rest again
-  bool gradient_ring = true;  ///< gradients of two layers at a time
+  bool gradient_ring = true;  ///< gradients of two layers at a time, where that can be
   bool whole_logits = true;   ///< logits and their FP32 gradient are kept
   std::optional<std::uint64_t> activation_bytes;  ///< instead of the estimate
   std::uint64_t bucket_bytes = std::uint64_t{4} << 20;
@@ -91,6 +92,10 @@ struct PlanReport {
 /// FP32 master and two moments of one parameter.
 inline constexpr std::uint64_t kStateBytes = 12;
 
+/// Whether the engine adds up the micro-batches' gradients.
+[[nodiscard]] inline bool has_sums(const PlanRequest& request) {
+  return request.accumulate == Accumulate::host;
+}
 /// The engine's settings that a plan is for.
 [[nodiscard]] Config config_of(const PlanRequest& request);
 /// Where the state is as asked.

@@ -39,6 +39,7 @@ std::string head(const PlanReport& report) {
             static_cast<unsigned long long>(r.shape.width), grouped(r.tokens).c_str(),
             static_cast<unsigned long long>(r.micro_batches), r.micro_batches == 1 ? "" : "es",
             static_cast<unsigned long long>(r.context));
+  if (has_sums(r)) text += "  the engine adds up the micro-batches' gradients, in FP32\n";
   text += "rates\n";
   text += rate("link, each way", r.link.value / 1e9, "GB/s", r.link,
                "--pcie (no device to measure it on)");
@@ -55,8 +56,11 @@ std::string memory(const PlanReport& report) {
   std::string text = block("device memory", plan.device, n);
   text += line("without offload", plan.without_offload, n);
   text += block("host memory, pinned", plan.pinned, n);
+  text += print("  %-34s %12s of at most %.3f MiB of gradients, then of weights\n", "buckets",
+                grouped(report.host.buckets).c_str(),
+                static_cast<double>(report.request.bucket_bytes) / 1048576.0);
   text += block("host memory, pageable", plan.pageable, n);
-  text += "checkpoint\n" + line("masters and moments", plan.checkpoint, n);
+  text += "checkpoint\n" + line("file: masters and moments", plan.checkpoint, n);
   const auto verdict = [&](const char* what, std::uint64_t need, std::uint64_t have) {
     const auto difference = static_cast<double>(need > have ? need - have : have - need);
     return print("  %s: %s, %.3f of %.3f GiB (%.3f GiB %s)\n", what,
@@ -90,7 +94,8 @@ std::string step(const PlanReport& report) {
                 s.backward_us, s.step_us);
   text += phase("gradients down", s.link_down_us, s.exposed_gradients_us + s.exposed_gate_us,
                 s.step_us);
-  text += phase("update on the host", s.update_us, s.exposed_update_us, s.step_us);
+  text += phase(has_sums(report.request) ? "updates and sums on the host" : "update on the host",
+                s.update_us, s.exposed_update_us, s.step_us);
   text += phase("weights up", s.link_up_us, s.exposed_weights_us, s.step_us);
   text += phase("norms and updates on the device", s.device_us, s.exposed_device_us, s.step_us);
   text += print("  %-34s %12s %12.2f\n", "step", "", s.step_us / 1e3);
@@ -103,7 +108,9 @@ std::string step(const PlanReport& report) {
 std::string placement(const PlanReport& report) {
   const PlannedStep& best = report.best;
   std::string text =
-      print("placement, with %.3f GiB of the device for state beside all gradients\n",
+      print(has_sums(report.request)
+                ? "placement, with %.3f GiB of the device for state and its sums\n"
+                : "placement, with %.3f GiB of the device for state beside all gradients\n",
             static_cast<double>(report.free_bytes) / kGiB);
   text += print("  %-34s %12.2f ms\n", "all state on the host", report.host.step_us / 1e3);
   if (report.request.device_fraction > 0.0) {

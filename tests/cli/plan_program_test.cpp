@@ -72,6 +72,7 @@ TEST(PlanProgram, RefusesInOneLineWithStatusTwo) {
       {{"--params", "1b", "--dram", "60", "--schedule", "hasty"},
        "no schedule is called \"hasty\"; there are exact, blocking, open, serial"},
       {{"--params", "1b", "--fraction", "1.5"}, "--fraction"},
+      {{"--params", "1b", "--accumulate", "nobody"}, "--accumulate"},
       {{"--params", "1m", "--dram", "60", "--fraction", "0.5"}, "not within 2 %"},
       {{"--config", "/nowhere/config.json"}, "cannot read /nowhere/config.json"},
       {{"--params", "1b", "--dram", "60", "--json", "/nowhere/p.json"},

@@ -139,6 +139,38 @@ TEST(PlanReport, CountsTheGradientsOfResidentStateWhole) {
   EXPECT_EQ(bytes_named(plan.device, "gradients of resident state"), 0U);
 }
 
+TEST(PlanReport, CountsWhatTheEngineAddsUp) {
+  PlanRequest request = request_for("llama-2-7b");
+  request.micro_batches = 4;
+  const std::uint64_t n = count_parameters(request.shape);
+  const PlanReport trainer = make_plan_report(request);
+  EXPECT_EQ(bytes_named(trainer.memory.device, "gradients, all"), 2 * n)
+      << "the trainer's sums stay where they are";
+  request.accumulate = Accumulate::host;
+  const PlanReport report = make_plan_report(request);
+  const auto sums =
+      static_cast<double>(bytes_named(report.memory.pageable, "gradient accumulator"));
+  EXPECT_NEAR(sums, 4.0 * static_cast<double>(n), 1e-4 * sums);
+  EXPECT_GT(bytes_named(report.memory.pinned, "bounce ring"), 0U);
+  EXPECT_GT(bytes_named(report.memory.device, "gradients, ring of two layers"), 0U);
+  EXPECT_EQ(report.host.bytes_down, 4 * 2 * n);
+  EXPECT_EQ(report.host.bytes_up, 2 * n);
+  EXPECT_NEAR(report.host.forward_us + report.host.backward_us,
+              trainer.host.forward_us + trainer.host.backward_us, 1e-6 * trainer.host.step_us);
+  EXPECT_NEAR(report.host.update_us, trainer.host.update_us * (1 + 4.0 / 3),
+              0.01 * report.host.update_us);
+  request.device_fraction = 0.5;
+  const MemoryPlan half = plan_bytes(request.shape, request);
+  EXPECT_NEAR(static_cast<double>(bytes_named(half.device, "engine: gradient accumulator")),
+              sums / 2, 0.03 * sums);
+  EXPECT_EQ(bytes_named(half.device, "gradients of resident state"), 0U);
+  const std::string text = plan_text(report);
+  EXPECT_NE(text.find("the engine adds up"), std::string::npos);
+  EXPECT_NE(text.find("gradient accumulator"), std::string::npos);
+  EXPECT_NE(text.find("updates and sums on the host"), std::string::npos);
+  EXPECT_EQ(nlohmann::json::parse(plan_json(report)).at("request").at("accumulate"), "host");
+}
+
 TEST(PlanReport, LeavesRoomForAllGradientsWhereAnyStateMayBeResident) {
   PlanRequest request = request_for("qwen2.5-0.5b");
   const std::uint64_t with_ring = make_plan_report(request).free_bytes;
@@ -185,10 +217,10 @@ TEST(PlanReport, TextFitsAHundredColumnsAndJsonSaysTheSame) {
   const std::string text = plan_text(report);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
-  for (const char* part :
-       {"6,738,415,616 parameters", "device memory", "host memory, pinned", "master weight",
-        "exp_avg_sq", "gradient and weight staging", "masters and moments", "gradients down",
-        "weights up", "limited by", "tokens a step", "largest model", "assumed; give --hbm"}) {
+  for (const char* part : {"6,738,415,616 parameters", "device memory", "host memory, pinned",
+                           "master weight", "exp_avg_sq", "gradient and weight staging",
+                           "file: masters and moments", "buckets", "gradients down", "weights up",
+                           "limited by", "tokens a step", "largest model", "assumed; give --hbm"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }
   const auto json = nlohmann::json::parse(plan_json(report));
@@ -208,6 +240,9 @@ TEST(PlanWords, AreSettledOrRefused) {
   EXPECT_EQ(request.host_update.value, 2e9);
   EXPECT_EQ(request.host_bytes, 1'610'612'736U);
   EXPECT_EQ(request.link.known, Known::assumed);
+  EXPECT_FALSE(has_sums(request));
+  words.accumulate = "host";
+  EXPECT_TRUE(has_sums(settle(words)));
   words.dtype = "f32";
   EXPECT_EQ(settle(words).host_update.value, 1.75e9);  // 32 bytes for each parameter
   words.model = "gpt2";
