@@ -244,14 +244,18 @@ std::vector<StepSpans> split_into_periods(const Timeline& recording, const Workl
   std::vector<StepSpans> steps;
   double forward_end = kNever;
   bool backward_since = false;
+  std::uint32_t passes = 0;  // since forward_end
   for (const TimelineSpan& span : all.spans) {
     backward_since = backward_since || span.kind == SpanKind::backward;
     if (span.kind != SpanKind::forward || span.index != workload.layers - 1) continue;
-    if (backward_since && forward_end < span.end_us) {
+    const bool begins_turn = !backward_since;
+    backward_since = false;
+    if (!begins_turn && ++passes < workload.passes()) continue;
+    if (!begins_turn && forward_end < span.end_us) {
       steps.push_back(make_step(all, forward_end, span.end_us, addresses, workload, way));
     }
     forward_end = span.end_us;
-    backward_since = false;
+    passes = 0;
   }
   return steps;
 }

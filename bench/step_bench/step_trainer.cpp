@@ -18,11 +18,12 @@ sim::Options device_options(const Workload& workload, const Way& way, sim::Mode 
   options.mode = mode;
   options.seed = workload.seed;
   const std::uint64_t params = workload.total_params();
+  const std::uint64_t sums = workload.micro_batches > 0 ? sizeof(float) : 0;
   const bool resident = way.device_fraction(workload) > 0.0;
   // Each tensor and bucket is rounded up, and has scalars.
   const std::uint64_t around = (std::uint64_t{64} << 20) + workload.layers * 16'384;
   options.memory_bytes = static_cast<std::size_t>(
-      params * (2 * kElementBytes + (resident ? kStateBytes : 0)) + around);
+      params * (2 * kElementBytes + (resident ? kStateBytes + sums : 0)) + around);
   options.rates.link_down_bytes_per_s = workload.link_down_bytes_per_s;
   options.rates.link_up_bytes_per_s = workload.link_up_bytes_per_s;
   options.rates.device_bytes_per_s = workload.device_bytes_per_s;
@@ -91,7 +92,7 @@ void StepTrainer::start_recording() {
   const std::size_t pieces = workload_.total_params() * kElementBytes / bucket_bytes_of(workload_) +
                              2U * workload_.layers + 16U;
   // Kernels and copies of a layer; copies, updates and waits of a bucket.
-  gpu_.start_recording(16 * pieces * (workload_.steps + 1));
+  gpu_.start_recording(16 * pieces * (workload_.steps + 1) * workload_.passes());
 }
 
 void StepTrainer::turn(std::uint32_t steps) {
@@ -99,6 +100,10 @@ void StepTrainer::turn(std::uint32_t steps) {
   forward();
   for (std::uint32_t i = 0; i < steps; ++i) {
     backward();
+    for (std::uint32_t pass = 1; pass < workload_.passes(); ++pass) {
+      forward();
+      backward();
+    }
     (void)engine_->step();
     forward();
   }

@@ -25,9 +25,11 @@ class StepTrainer {
   StepTrainer(const StepTrainer&) = delete;
   StepTrainer& operator=(const StepTrainer&) = delete;
 
+  /// Forgets what was recorded before.
   void start_recording();
-  /// A forward, then `steps` times a backward, step() and a forward; waits for all of it before and
-  /// after. So each step is a period from the end of one forward to the end of the next.
+  /// A forward, then `steps` times a backward, those of the other micro-batches, step() and a
+  /// forward; waits for all of it before and after. So each step is a period from the end of one
+  /// first forward to the end of the next.
   void turn(std::uint32_t steps);
   /// Since start_recording(). @throws Error{out_of_memory} if spans found no room.
   [[nodiscard]] Timeline recording() const;

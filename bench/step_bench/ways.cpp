@@ -96,6 +96,10 @@ Config config_of(const Way& way, const Workload& workload) {
   config.max_grad_norm = way.schedule == Schedule::open ? 0.0 : 1e6;
   config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
   config.schedule = way.schedule;
+  if (workload.micro_batches > 0) {
+    config.accumulate = Accumulate::host;
+    config.accumulation = workload.micro_batches;
+  }
   const double fraction = way.device_fraction(workload);
   if (fraction == 1.0) {
     config.placement = Placement::device_resident;

@@ -13,6 +13,7 @@ namespace {
 
 constexpr double kUpdateBytes = 28.0;  // of device memory, for one parameter
 constexpr double kNormBytes = 2.0;
+constexpr double kSumBytes = 10.0;
 constexpr std::uint64_t kElementBytes = 2;
 
 void require(const char* what, double value, double low, double high) {
@@ -40,6 +41,7 @@ void validate(const Workload& workload) {
   require("the host's rate in Mparam/s", workload.host_params_per_s * 1e-6, 1e-3, 1e8);
   require("the number of nodes", workload.nodes, 1, 64);
   require("the device memory's rate in GB/s", workload.device_bytes_per_s * 1e-9, 1e-3, 1e6);
+  require("the number of micro-batches", workload.micro_batches, 0, 1000);
   require("the number of steps", workload.steps, 1, 1000);
   if (workload.bucket_bytes == 0) return;
   require("the size of a bucket in bytes", static_cast<double>(workload.bucket_bytes), 8192, 4e9);
@@ -90,6 +92,7 @@ PlanningMachine planning_machine(const Workload& workload) {
   machine.node_elems_per_s.assign(workload.nodes, workload.host_params_per_s / workload.nodes);
   machine.device_elems_per_s = workload.device_bytes_per_s / kUpdateBytes;
   machine.norm_elems_per_s = workload.device_bytes_per_s / kNormBytes;
+  machine.device_sums_per_s = workload.device_bytes_per_s / kSumBytes;
   return machine;
 }
 

@@ -22,11 +22,14 @@ struct Workload {
   double host_params_per_s = 2e9;  ///< updated, all nodes together; virtual time only
   std::uint32_t nodes = 1;         ///< virtual time only
   double device_bytes_per_s = 900e9;
-  std::uint64_t bucket_bytes = 0;  ///< of gradients; 0: a bucket for each layer
-  std::uint32_t steps = 5;         ///< measured, after kWarmSteps
-  std::uint64_t seed = 1;          ///< virtual time: the order where none is promised
+  std::uint64_t bucket_bytes = 0;   ///< of gradients; 0: a bucket for each layer
+  std::uint32_t micro_batches = 0;  ///< that the engine adds up; 0: one, and nothing to add
+  std::uint32_t steps = 5;          ///< measured, after kWarmSteps
+  std::uint64_t seed = 1;           ///< virtual time: the order where none is promised
 
   [[nodiscard]] std::uint64_t total_params() const { return layers * params; }
+  /// Forwards and backwards of a step.
+  [[nodiscard]] std::uint32_t passes() const { return micro_batches == 0 ? 1 : micro_batches; }
 };
 inline constexpr std::uint32_t kWarmSteps = 2;
 

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <string>
 
+#include "cli/bench_predictions.hpp"
 #include "cli/bench_step.hpp"
 #include "cli/bench_update.hpp"
 #include "cli/plan.hpp"
@@ -37,6 +38,8 @@ int run(int argc, const char* const* argv) {
   const CLI::App* update = outboard::cli::add_bench_update(*bench, words);
   outboard::cli::BenchStepWords step_words;
   outboard::cli::add_bench_step(*bench, step_words);
+  outboard::cli::BenchPredictions predictions_request;
+  const CLI::App* predictions = outboard::cli::add_bench_predictions(*bench, predictions_request);
   outboard::cli::PlanWords plan_words;
   const CLI::App* plan = outboard::cli::add_plan(app, plan_words);
   try {
@@ -47,6 +50,7 @@ int run(int argc, const char* const* argv) {
     return complain(std::string(error.what()) + "; outboard --help lists what there is", 2);
   }
   if (plan->parsed()) return outboard::cli::run(outboard::cli::settle(plan_words));
+  if (predictions->parsed()) return outboard::cli::run(predictions_request);
   if (update->parsed()) return outboard::cli::run(outboard::cli::settle(words));
   return outboard::cli::run(outboard::cli::settle(step_words));
 }

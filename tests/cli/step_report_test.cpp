@@ -6,6 +6,7 @@
 #include <sstream>
 #include <string>
 
+#include "cli/bench_predictions.hpp"
 #include "cli/bench_step.hpp"
 #include "cli/command_line.hpp"
 #include "outboard/error.hpp"
@@ -133,6 +134,25 @@ TEST(BenchStepWords, AreSettledOrRefused) {
   words.bucket.clear();
   words.pcie_up = -1;
   EXPECT_THROW((void)settle(words), Error);
+}
+
+TEST(BenchPredictions, JsonHasEveryRatioAndTheWorst) {
+  const auto cases = step_bench::predicted_cases();
+  std::vector<step_bench::PredictedResult> results;
+  for (const double predicted_us : {110.0, 85.0, 99.0}) {
+    results.push_back({.of = cases.at(results.size()),
+                       .machine = {},
+                       .predicted_us = predicted_us,
+                       .steps_us = {90.0, 300.0, 100.0}});
+  }
+  EXPECT_EQ(worst_of(results).predicted_us, 85.0);
+  const auto json = nlohmann::json::parse(predictions_json(results, {.in_virtual_time = true}));
+  EXPECT_EQ(json.at("command"), "outboard bench predictions --virtual");
+  EXPECT_EQ(json.at("clock"), "virtual");
+  EXPECT_DOUBLE_EQ(json.at("worst_ratio"), 0.85);
+  ASSERT_EQ(json.at("cases").size(), 3U);
+  EXPECT_DOUBLE_EQ(json.at("cases")[0].at("ratio"), 1.1) << "over the median step";
+  EXPECT_EQ(json.at("cases")[1].at("way"), cases[1].way->name);
 }
 
 }  // namespace
