@@ -146,7 +146,8 @@ TEST(BenchPredictions, JsonHasEveryRatioAndTheWorst) {
                        .steps_us = {90.0, 300.0, 100.0}});
   }
   EXPECT_EQ(worst_of(results).predicted_us, 85.0);
-  const auto json = nlohmann::json::parse(predictions_json(results, {.in_virtual_time = true}));
+  const auto json =
+      nlohmann::json::parse(predictions_json(results, {.in_virtual_time = true, .json = ""}));
   EXPECT_EQ(json.at("command"), "outboard bench predictions --virtual");
   EXPECT_EQ(json.at("clock"), "virtual");
   EXPECT_DOUBLE_EQ(json.at("worst_ratio"), 0.85);
