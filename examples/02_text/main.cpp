@@ -11,14 +11,27 @@
 
 namespace {
 
+/// Device memory that the engine will hold.
+std::size_t engine_bytes(const text::ModelShape& shape, std::size_t bucket,
+                         outboard::Placement placement) {
+  std::vector<outboard::PlannedParameter> parameters;
+  for (const std::size_t elems : shape.parameter_sizes()) parameters.push_back({elems});
+  outboard::Config config;
+  config.placement = placement;
+  config.bucket_bytes = bucket;
+  return outboard::plan_memory(parameters, 1, config).bytes(outboard::MemoryPlace::device);
+}
+
 /// What this model takes on the device either way.
 std::string room_needed(const text::Options& options) {
   const text::ModelShape shape{
       .embed = options.embed, .width = options.width, .batch = options.batch};
-  const std::size_t elems = shape.parameter_elems();
-  return "this model needs about " + example::show_bytes(4 * elems + shape.activation_bytes()) +
-         " of device memory with --offload on and " +
-         example::show_bytes(16 * elems + shape.activation_bytes()) +
+  const auto needed = [&](outboard::Placement placement) {
+    return example::show_bytes(4 * shape.parameter_elems() + shape.activation_bytes() +
+                               engine_bytes(shape, options.bucket, placement));
+  };
+  return "this model needs about " + needed(outboard::Placement::host) +
+         " of device memory with --offload on and " + needed(outboard::Placement::device_resident) +
          " with --offload off; raise --device-memory or lower --width or --batch";
 }
 

@@ -14,9 +14,19 @@ using outboard::Engine;
 using outboard::NativeStream;
 using outboard::sim::KernelView;
 
+std::vector<std::size_t> ModelShape::parameter_sizes() const {
+  return {kVocabulary * embed,
+          kContext * embed * width,
+          width,
+          width * width,
+          width,
+          width * kVocabulary,
+          kVocabulary};
+}
+
 std::size_t ModelShape::parameter_elems() const {
-  return kVocabulary * embed + (kContext * embed + 1) * width + (width + 1) * width +
-         (width + 1) * kVocabulary;
+  const std::vector<std::size_t> sizes = parameter_sizes();
+  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
 }
 
 std::size_t ModelShape::activation_bytes() const {

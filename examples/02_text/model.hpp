@@ -32,6 +32,8 @@ struct ModelShape {
 
   [[nodiscard]] static std::size_t token_bytes(std::size_t rows) { return rows * (kContext + 1); }
   /// What a Model of this shape will have, without making one.
+  /// Elements of each parameter, in the order in which the model has them.
+  [[nodiscard]] std::vector<std::size_t> parameter_sizes() const;
   [[nodiscard]] std::size_t parameter_elems() const;
   [[nodiscard]] std::size_t activation_bytes() const;
 };

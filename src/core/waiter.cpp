@@ -16,11 +16,9 @@ class ThreadWaiter final : public Waiter {
  public:
   void wait(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition,
             const char* who) override {
-    if (!recording()) return wait_until(lock, condition);
-    const std::int64_t start_ns = now_ns();
-    const bool waits = !condition();
-    wait_until(lock, condition);
-    if (waits) record(who, {start_ns, now_ns()});
+    const std::int64_t start_ns = recording() ? now_ns() : 0;
+    const bool slept = wait_until(lock, condition);
+    if (slept && recording()) record(who, {start_ns, now_ns()});
   }
 
   void wake() noexcept override {
@@ -36,12 +34,13 @@ class ThreadWaiter final : public Waiter {
     return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
-  void wait_until(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition) {
-    for (;;) {
+  /// Returns whether it slept.
+  bool wait_until(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition) {
+    for (bool slept = false;; slept = true) {
       // Read before the condition: a wake() that comes after the condition was found false has
       // then already moved the epoch, and the sleep below ends at once.
       const std::uint64_t seen = epoch();
-      if (condition()) return;
+      if (condition()) return slept;
       lock.unlock();
       sleep_past(seen);
       lock.lock();

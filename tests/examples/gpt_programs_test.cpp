@@ -179,12 +179,12 @@ TEST_F(GptPrograms, TrainsOnNumbers) {
 }
 
 TEST_F(GptPrograms, ADeviceThatIsTooSmallIsRefusedWithTheDifference) {
-  const std::vector<std::string> small{"--steps", "1", "--device-memory", "360KiB"};
+  const std::vector<std::string> small{"--steps", "1", "--device-memory", "480KiB"};
   EXPECT_EQ(train(small).exit_code, 0) << train(small).err;
   for (const char* flag : {"--offload", "--checkpointing"}) {
     std::vector<std::string> larger = small;
     larger.insert(larger.end(), {flag, "off"});
-    expect_refused(train(larger), {"--device-memory is 0.35 MiB", "MiB too little",
+    expect_refused(train(larger), {"--device-memory is 0.47 MiB", "MiB too little",
                                    "--checkpointing on it needs"});
   }
   expect_refused(train({"--device-memory", "64KiB"}),

@@ -93,7 +93,7 @@ TEST_F(Programs, TextLearnsMoreThanTheOrder1Model) {
 }
 
 TEST_F(Programs, StatesOffTheDeviceAreRefusedOnADeviceThatOnlyTakesTheModel) {
-  const std::vector<std::string> small{"--steps", "2", "--device-memory", "240KiB"};
+  const std::vector<std::string> small{"--steps", "2", "--device-memory", "360KiB"};
   EXPECT_EQ(text(small).exit_code, 0) << text(small).err;
   std::vector<std::string> off = small;
   off.insert(off.end(), {"--offload", "off"});
