@@ -61,6 +61,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, LateTrainer, ::testing::ValuesIn(whole_ways()),
 
 TEST_P(LateTrainer, CommitsAgainWithoutNewsForNothing) {
   step_first();
+  engine().synchronize();  // the step's uploads are counted as they start
   const std::uint64_t syncs = engine().stats().host_device_syncs;
   const sim::Counters before = t().gpu.counters();
   engine().add_group({.lr = 0.2});  // has no parameter
