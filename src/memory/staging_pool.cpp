@@ -31,6 +31,22 @@ void cut_slots(std::span<const SlotSpec> specs, std::vector<std::span<std::byte>
 
 }  // namespace
 
+std::size_t StagingPool::planned_bytes(std::span<const SlotSpec> specs, const Options& options) {
+  std::size_t bytes = 0;
+  std::size_t largest = 0;
+  for (const SlotSpec& spec : specs) {
+    bytes += spec.bytes;
+    largest = std::max(largest, spec.bytes);
+  }
+  const std::size_t limit = options.pinned_slots.value_or(specs.size());
+  std::size_t ring = 0;
+  if (limit < specs.size()) ring = core::kRingSlots;
+  if (options.ring_for_gradients) ring = core::kGradientRingSlots;
+  ring = std::min(ring, specs.size());
+  if (limit > 0) ring = std::min(ring, limit);
+  return bytes + (largest <= options.ring_bytes ? 0 : ring * largest);
+}
+
 StagingPool::StagingPool(device::Backend& backend, const topology::Machine& machine,
                          std::span<const SlotSpec> specs, const Options& options) {
   std::size_t largest = 0;

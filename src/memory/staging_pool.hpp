@@ -37,6 +37,9 @@ class StagingPool {
     std::size_t ring_bytes = 0;  ///< of a buffer of a ring that is there: if no slot is larger,
                                  ///< it serves in place of one of its own
   };
+  /// What a pool of these maps, unless the device refuses to pin it: slots, and a ring of its own.
+  [[nodiscard]] static std::size_t planned_bytes(std::span<const SlotSpec> specs,
+                                                 const Options& options);
   /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
   /// direct_slots() say what came out. Touches nothing but what pinning touches.
   StagingPool(device::Backend& backend, const topology::Machine& machine,

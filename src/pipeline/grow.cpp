@@ -250,7 +250,7 @@ void Pipeline::append_buckets(const plan::PlacedModel& placed) {
   // An update of each bucket or a norm of each segment, a task for each buffer of the rings, and
   // with an open gate one for the scalars of each bucket.
   flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64 +
-                         core::kGradientRingSlots * rings_.size() +
+                         core::kGradientRingSlots * (rings_.size() + 1) +
                          (flow_.open_gate() ? flow_.buckets.size() : 0));
 }
 
@@ -279,13 +279,13 @@ void Pipeline::append_host_memory(const topology::Machine& machine) {
     with_slot.push_back(i);
   }
   const bool sums = flow_.options.micro_batches > 0;
-  require_host_room(generation, specs);
+  const BounceRing* ring = largest_ring();
+  const memory::StagingPool::Options staging{unpinned_slots(), sums,
+                                             ring == nullptr ? 0 : ring->buffer_bytes()};
+  require_host_room(generation, memory::StagingPool::planned_bytes(specs, staging));
   generation.state =
       memory::StateStore(machine, stream_specs(generation.streams), generation.node_elems);
-  const BounceRing* ring = largest_ring();
-  generation.staging =
-      memory::StagingPool(flow_.backend, machine, specs,
-                          {unpinned_slots(), sums, ring == nullptr ? 0 : ring->buffer_bytes()});
+  generation.staging = memory::StagingPool(flow_.backend, machine, specs, staging);
   slots_ += specs.size();
   if (sums) {
     generation.sums = HostSums::make_store(machine, generation.node_elems);
@@ -301,13 +301,11 @@ void Pipeline::append_host_memory(const topology::Machine& machine) {
 }
 
 /// Before anything is mapped.
-void Pipeline::require_host_room(const Generation& generation,
-                                 std::span<const memory::SlotSpec> slots) {
+void Pipeline::require_host_room(const Generation& generation, std::size_t staging_bytes) {
   const std::uint64_t elem_bytes =
       generation.streams.elem_bytes() + (flow_.options.micro_batches > 0 ? sizeof(float) : 0);
-  memory::HostNeed need;
+  memory::HostNeed need{.staging_bytes = staging_bytes};
   for (const std::uint64_t elems : generation.node_elems) need.state_bytes += elems * elem_bytes;
-  for (const memory::SlotSpec& slot : slots) need.staging_bytes += slot.bytes;
   const std::string warning = memory::check_host_room(need);
   if (!warning.empty()) warn(warning);
 }

@@ -109,7 +109,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void append_buckets(const plan::PlacedModel& placed);
   void append_memory(const topology::Machine& machine);
   void append_host_memory(const topology::Machine& machine);
-  void require_host_room(const Generation& generation, std::span<const memory::SlotSpec> slots);
+  void require_host_room(const Generation& generation, std::size_t staging_bytes);
   [[nodiscard]] std::optional<std::size_t> unpinned_slots() const;
   [[nodiscard]] BounceRing* largest_ring() const;
   [[nodiscard]] bool all_slots_direct() const;
