@@ -31,7 +31,7 @@ struct ModelShape {
   std::size_t batch = 256;  ///< most rows of one pass
 
   [[nodiscard]] static std::size_t token_bytes(std::size_t rows) { return rows * (kContext + 1); }
-  /// What a Model of this shape will have, without making one.
+  // What a Model of this shape will have, without making one.
   /// Elements of each parameter, in the order in which the model has them.
   [[nodiscard]] std::vector<std::size_t> parameter_sizes() const;
   [[nodiscard]] std::size_t parameter_elems() const;
