@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "cli/plan_errors.hpp"
 #include "cli/plan_request.hpp"
 #include "model.hpp"
 
@@ -83,27 +84,18 @@ Use measured(const Case& c, std::size_t bucket_bytes) {
 }
 
 TEST(PlanReality, TotalsAreWithinTenPercentAndHardlyEverUnder) {
-  double over = 0.0;
-  double under = 0.0;
-  const auto compare = [&](const char* what, std::uint64_t planned, std::uint64_t real) {
-    const double error = static_cast<double>(planned) / static_cast<double>(real) - 1.0;
-    over = std::max(over, error);
-    under = std::min(under, error);
-    EXPECT_LE(error, 0.10) << what << ": planned " << planned << ", measured " << real;
-    EXPECT_GE(error, -0.02) << what << ": planned " << planned << ", measured " << real;
-  };
+  PlanErrors errors;
   for (const Case& c : all_cases()) {
     SCOPED_TRACE(std::to_string(c.shape.layers) + " layers of " + std::to_string(c.shape.width));
     const PlanRequest request = request_for(c);
     const MemoryPlan plan = plan_bytes(request.shape, request);
     const Use real = measured(c, static_cast<std::size_t>(request.bucket_bytes));
     EXPECT_EQ(count_parameters(request.shape), real.elems);
-    compare("device", sum_of(plan.device), real.device);
-    compare("pinned", sum_of(plan.pinned), real.pinned);
-    compare("pageable", sum_of(plan.pageable), real.pageable);
+    errors.compare("device", sum_of(plan.device), real.device);
+    errors.compare("pinned", sum_of(plan.pinned), real.pinned);
+    errors.compare("pageable", sum_of(plan.pageable), real.pageable);
   }
-  std::printf("%zu models: at most %.2f %% over, %.2f %% under\n", all_cases().size(), 100 * over,
-              -100 * under);
+  errors.print(all_cases().size(), "models");
 }
 
 }  // namespace

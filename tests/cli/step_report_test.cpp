@@ -140,10 +140,11 @@ TEST(BenchPredictions, JsonHasEveryRatioAndTheWorst) {
   const auto cases = step_bench::predicted_cases();
   std::vector<step_bench::PredictedResult> results;
   for (const double predicted_us : {110.0, 85.0, 99.0}) {
-    results.push_back({.of = cases.at(results.size()),
-                       .machine = {},
-                       .predicted_us = predicted_us,
-                       .steps_us = {90.0, 300.0, 100.0}});
+    step_bench::PredictedResult result;
+    result.of = cases.at(results.size());
+    result.predicted_us = predicted_us;
+    result.steps_us = {90.0, 300.0, 100.0};
+    results.push_back(result);
   }
   EXPECT_EQ(worst_of(results).predicted_us, 85.0);
   const auto json =

@@ -251,13 +251,7 @@ TEST(Automatic, PredictsWhereAMoveWithoutMemoryHasLeftTheState) {
   const double share = trainer.engine().stats().device_fraction;
   ASSERT_GT(share, 0.0);
   ASSERT_LT(share, 1.0) << "a second move has nothing to do";
-  std::vector<std::optional<DeviceBuffer>> pieces;
-  constexpr std::size_t kPiece = std::size_t{8} << 10;
-  const auto left = [&] {
-    return trainer.gpu().memory().limit_bytes - trainer.gpu().memory().used_bytes;
-  };
-  while (left() >= kPiece) pieces.emplace_back(std::in_place, trainer.gpu(), kPiece);
-  for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i].reset();
+  const auto pieces = leave_pieces(trainer.gpu(), std::size_t{8} << 10);
   speed_up(trainer.options(), 40);
   std::uint64_t steps = 0;
   while (trainer.engine().stats().device_fraction > 0.0 && steps < 40) {

@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hundreds of small runs in virtual time whose options, speeds, delays and event orders are drawn
 // from a seed: each must have the bits of the plainest run.
-//
-// OUTBOARD_TEST_SEED=<n> replays one seed alone.
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
 #include "engine/drawn_options.hpp"
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
+#include "support/seeds.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -33,11 +30,7 @@ TinyOptions draw_options(std::uint64_t seed) {
   const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
                                              Schedule::exact};
   options.config.schedule = schedules.at(draw.below(schedules.size()));
-  options.forward = draw.time();
-  options.backward = draw.time();
-  options.second_stream = draw.coin();
-  const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  if (!reads_in_place(options.config)) options.gradient_ring = ring;
+  draw_trainer(draw, options);
   return options;
 }
 
@@ -51,8 +44,7 @@ void expect_same(const Trajectory& reference, std::uint64_t seed) {
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  EXPECT_EQ(problem, "") << "seed " << seed << ": " << describe(options)
-                         << "\nreplay: OUTBOARD_TEST_SEED=" << seed << " engine_bits_seeds_test";
+  EXPECT_EQ(problem, "") << describe(options);
 }
 
 TEST(BitsSeeds, DelaysOrdersAndOptionsNeverChangeABit) {
@@ -61,16 +53,7 @@ TEST(BitsSeeds, DelaysOrdersAndOptionsNeverChangeABit) {
   const Trajectory reference = run_trajectory(plain, {.steps = kSteps});
   ASSERT_TRUE(reference[2].skipped);
   ASSERT_GT(reference[0].grad_norm, 1.0) << "clipping has no effect";
-  if (const char* chosen = std::getenv("OUTBOARD_TEST_SEED")) {
-    const std::uint64_t seed = std::strtoull(chosen, nullptr, 10);
-    std::printf("seed %s: %s\n", chosen, describe(draw_options(seed)).c_str());
-    expect_same(reference, seed);
-    return;
-  }
-  std::printf("seeds 1 to %d\n", static_cast<int>(kSeeds));
-  for (std::uint64_t seed = 1; seed <= kSeeds && !HasFailure(); ++seed) {
-    expect_same(reference, seed);
-  }
+  for_each_seed(kSeeds, [&](std::uint64_t seed) { expect_same(reference, seed); });
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 
 namespace outboard::testing {
@@ -98,6 +99,15 @@ inline void draw_config(Draw& draw, Config& config) {
   config.check_waits = draw.below(3) == 0;
   // A sum of one gradient is that gradient.
   if (draw.below(4) == 0) config.accumulate = Accumulate::host;
+}
+
+/// The trainer's times and buffers, as the engine's placement allows.
+inline void draw_trainer(Draw& draw, TinyOptions& options) {
+  options.forward = draw.time();
+  options.backward = draw.time();
+  options.second_stream = draw.coin();
+  const auto ring = static_cast<std::uint32_t>(draw.below(4));
+  if (!reads_in_place(options.config)) options.gradient_ring = ring;
 }
 
 /// What was drawn, for a message.

@@ -30,6 +30,13 @@ inline std::vector<Flavour> late_ways() {
   return out;
 }
 
+/// For parameters that leave no half.
+inline std::vector<Flavour> whole_ways() {
+  std::vector<Flavour> out = late_ways();
+  std::erase_if(out, [](const Flavour& way) { return way.placement == Placement::fraction; });
+  return out;
+}
+
 /// Equal parameters of two buckets each.
 inline constexpr std::uint64_t kElems = 8192;
 

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /// State that moves between host and device in mid-run: no bit changes, nothing is ever half moved.
-//
-// OUTBOARD_TEST_SEED=<n> replays one seed alone.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -22,6 +18,7 @@
 #include "engine/trajectory.hpp"
 #include "outboard/planning.hpp"
 #include "support/expect_error.hpp"
+#include "support/seeds.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -91,19 +88,12 @@ TinyOptions draw_options(std::uint64_t seed) {
 }
 
 TEST(Moves, ChangeNoBit) {
-  std::uint64_t first = 1;
-  std::uint64_t last = kSeeds;
-  if (const char* chosen = std::getenv("OUTBOARD_TEST_SEED")) {
-    first = last = std::strtoull(chosen, nullptr, 10);
-  }
-  std::printf("seeds %d to %d\n", static_cast<int>(first), static_cast<int>(last));
-  for (std::uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
+  for_each_seed(kSeeds, [](std::uint64_t seed) {
     const TinyOptions options = draw_options(seed);
     TinyTrainer trainer(options);
     trainer.start();
-    EXPECT_EQ(first_difference(reference_of(options), run_with_moves(trainer)), "")
-        << "replay: OUTBOARD_TEST_SEED=" << seed << " engine_moves_test";
-  }
+    EXPECT_EQ(first_difference(reference_of(options), run_with_moves(trainer)), "");
+  });
 }
 
 TEST(Moves, ChangeNoBitInRealTime) {
@@ -274,13 +264,7 @@ TEST(Moves, ThatFailHalfWayLeaveAllOfTheStateOnTheHost) {
   trainer.start();
   Trajectory seen = run_trajectory(trainer, {.steps = 1});
   {
-    std::vector<std::optional<DeviceBuffer>> pieces;
-    constexpr std::size_t kPiece = std::size_t{8} << 10;
-    const auto left = [&] {
-      return trainer.gpu().memory().limit_bytes - trainer.gpu().memory().used_bytes;
-    };
-    while (left() >= kPiece) pieces.emplace_back(std::in_place, trainer.gpu(), kPiece);
-    for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i].reset();
+    const auto pieces = leave_pieces(trainer.gpu(), std::size_t{8} << 10);
     expect_error(ErrorCode::out_of_memory, {"on the host now", "largest free range"}, [&] {
       trainer.engine().set_placement({.placement = Placement::device_resident});
     });

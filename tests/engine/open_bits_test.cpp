@@ -2,16 +2,12 @@
 // Schedule::open against Schedule::exact without clipping and with a fixed loss scale: the same
 // bits, over every rule and dtype and over random speeds, delays, orders and ways to run. A
 // parameter with a non-finite gradient is as one that got none.
-//
-// OUTBOARD_TEST_SEED=<n> replays one seed alone.
 
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cmath>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -21,6 +17,7 @@
 #include "engine/every_rule.hpp"
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
+#include "support/seeds.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -195,11 +192,8 @@ Drawn draw_run(std::uint64_t seed) {
   drawn.accumulate = out.options.config.accumulate;
   out.options.config = drawn;
   round_fraction(out.options);
-  out.options.forward = draw.time();
-  out.options.backward = draw.time();
-  out.options.second_stream = draw.coin();
-  const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  if (!reads_in_place(drawn) && out.model.sums == 0) out.options.gradient_ring = ring;
+  draw_trainer(draw, out.options);
+  if (out.model.sums > 0) out.options.gradient_ring = 0;
   return out;
 }
 
@@ -216,18 +210,11 @@ void expect_same(std::uint64_t seed) {
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  EXPECT_EQ(problem, "") << "seed " << seed << ": " << what
-                         << "\nreplay: OUTBOARD_TEST_SEED=" << seed << " engine_open_bits_test";
+  EXPECT_EQ(problem, "") << what;
 }
 
 TEST(OpenSeeds, DelaysOrdersAndOptionsNeverChangeABit) {
-  if (const char* chosen = std::getenv("OUTBOARD_TEST_SEED")) {
-    const std::uint64_t seed = std::strtoull(chosen, nullptr, 10);
-    std::printf("seed %s: %s\n", chosen, describe(draw_run(seed).options).c_str());
-    return expect_same(seed);
-  }
-  std::printf("seeds 1 to %d\n", static_cast<int>(kSeeds));
-  for (std::uint64_t seed = 1; seed <= kSeeds && !HasFailure(); ++seed) expect_same(seed);
+  for_each_seed(kSeeds, expect_same);
 }
 
 }  // namespace

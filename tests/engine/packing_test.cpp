@@ -9,7 +9,6 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,6 +18,7 @@
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 #include "support/manual_trainer.hpp"
+#include "support/seeds.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -417,11 +417,7 @@ TinyOptions draw_way(std::uint64_t seed) {
   options.config.device_fraction = 0.0;
   const std::array<Schedule, 3> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact};
   options.config.schedule = schedules.at(draw.below(schedules.size()));
-  options.forward = draw.time();
-  options.backward = draw.time();
-  options.second_stream = draw.coin();
-  const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  if (!reads_in_place(options.config)) options.gradient_ring = ring;
+  draw_trainer(draw, options);
   return options;
 }
 
@@ -451,12 +447,9 @@ void expect_same(std::uint64_t seed, std::uint64_t& copies, std::uint64_t& gradi
 TEST(PackingSeeds, DrawnModelsOfTinyTensorsKeepTheirBits) {
   std::uint64_t copies = 0;
   std::uint64_t gradients = 0;
-  if (const char* chosen = std::getenv("OUTBOARD_TEST_SEED")) {
-    return expect_same(std::strtoull(chosen, nullptr, 10), copies, gradients);
-  }
-  for (std::uint64_t seed = 1; seed <= kSeeds && !HasFailure(); ++seed) {
-    expect_same(seed, copies, gradients);
-  }
+  const bool all =
+      for_each_seed(kSeeds, [&](std::uint64_t seed) { expect_same(seed, copies, gradients); });
+  if (!all) return;
   EXPECT_GT(copies, 0U);
   EXPECT_LT(2 * copies, gradients) << "hardly anything was packed";
 }

@@ -50,12 +50,6 @@ class LateTrainer : public ::testing::TestWithParam<Flavour> {
   GroupId group_;
   ParameterId first_, second_;
 };
-/// One more parameter of one bucket leaves no half.
-std::vector<Flavour> whole_ways() {
-  std::vector<Flavour> out = late_ways();
-  std::erase_if(out, [](const Flavour& way) { return way.placement == Placement::fraction; });
-  return out;
-}
 INSTANTIATE_TEST_SUITE_P(Ways, LateTrainer, ::testing::ValuesIn(whole_ways()),
                          [](const auto& test) { return flavour_name(test.param); });
 

@@ -2,20 +2,17 @@
 // Runs in virtual time in which parameters come one commit() after the other, at steps drawn from a
 // seed, as are options, rules, dtypes, speeds and event orders. Each must have the bits of the
 // plainest run that has all of them from the start.
-//
-// OUTBOARD_TEST_SEED=<n> replays one seed alone.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
-#include <cstdio>
-#include <cstdlib>
 #include <string>
 
 #include "engine/drawn_options.hpp"
 #include "engine/every_rule.hpp"
 #include "engine/late_parameters.hpp"
 #include "engine/splits.hpp"
+#include "support/seeds.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -76,11 +73,7 @@ TinyOptions draw_run(std::uint64_t seed) {
     options.config.device_fraction = draw.coin() ? 1.0 : 0.0;
     options.config.keep_host_room = draw.coin();
   }
-  options.forward = draw.time();
-  options.backward = draw.time();
-  options.second_stream = draw.coin();
-  const auto ring = static_cast<std::uint32_t>(draw.below(4));
-  if (!reads_in_place(options.config)) options.gradient_ring = ring;
+  draw_trainer(draw, options);
   return options;
 }
 
@@ -107,20 +100,11 @@ void expect_same(std::uint64_t seed) {
   } catch (const std::exception& error) {
     problem = error.what();
   }
-  EXPECT_EQ(problem, "") << "seed " << seed << ": " << text_of(growths) << describe(options)
-                         << "\nreplay: OUTBOARD_TEST_SEED=" << seed << " engine_thaw_seeds_test";
+  EXPECT_EQ(problem, "") << text_of(growths) << describe(options);
 }
 
 TEST(ThawSeeds, WhenAParameterCameNeverChangesABit) {
-  if (const char* chosen = std::getenv("OUTBOARD_TEST_SEED")) {
-    const std::uint64_t seed = std::strtoull(chosen, nullptr, 10);
-    std::printf("seed %s: %s%s\n", chosen, text_of(draw_growths(seed)).c_str(),
-                describe(draw_run(seed)).c_str());
-    expect_same(seed);
-    return;
-  }
-  std::printf("seeds 1 to %d\n", static_cast<int>(kSeeds));
-  for (std::uint64_t seed = 1; seed <= kSeeds && !HasFailure(); ++seed) expect_same(seed);
+  for_each_seed(kSeeds, expect_same);
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "engine/allocation_counter.hpp"
 #include "engine/every_rule.hpp"
 #include "engine/late_models.hpp"
 
@@ -16,6 +15,9 @@ namespace outboard::testing {
 namespace {
 
 class Thaw : public ::testing::TestWithParam<Flavour> {};
+class WholeThaw : public Thaw {};
+INSTANTIATE_TEST_SUITE_P(Ways, WholeThaw, ::testing::ValuesIn(whole_ways()),
+                         [](const auto& test) { return flavour_name(test.param); });
 INSTANTIATE_TEST_SUITE_P(Ways, Thaw, ::testing::ValuesIn(late_ways()),
                          [](const auto& test) { return flavour_name(test.param); });
 
@@ -35,8 +37,7 @@ constexpr std::uint64_t kArenaPadding = 3 * (8704 + 4096);
 
 // --- frozen and thawed ---------------------------------------------------------------------------
 
-TEST_P(Thaw, AFrozenParameterIsFreeUntilItIsThawed) {
-  if (GetParam().placement == Placement::fraction) GTEST_SKIP() << "a half of each is asked for";
+TEST_P(WholeThaw, AFrozenParameterIsFreeUntilItIsThawed) {
   constexpr std::uint64_t kBytes = 12 * kElems;
   TinyOptions options = equal_parameters(GetParam(), 10);
   options.has_gradient = [](std::uint64_t step, std::uint32_t i) {
@@ -115,25 +116,6 @@ TEST_P(Thaw, LeavesWhatWasThereWhereItIs) {
     EXPECT_EQ(std::ranges::count_if(after, same), 1) << entry.purpose;
   }
   EXPECT_GT(after.size(), before.size());
-}
-
-TEST_P(Thaw, CostsStepsNothing) {
-  if (!allocations_counted()) GTEST_SKIP() << "a sanitizer owns malloc";
-  TinyTrainer trainer(mixed_parameters(GetParam()));
-  trainer.start_with(2);
-  trainer.run(2);
-  trainer.add_parameters(6);
-  trainer.commit();
-  trainer.run(2);
-  trainer.add_parameters(8);
-  trainer.commit();
-  trainer.run(4);
-  trainer.engine().synchronize();
-  trainer.gpu().synchronize();
-  start_counting();
-  for (int i = 0; i < 8; ++i) trainer.step();
-  trainer.engine().synchronize();
-  EXPECT_EQ(stop_counting(), 0U) << first_allocation();
 }
 
 TEST_P(Thaw, MayHappenTwentyTimes) {

@@ -2,14 +2,11 @@
 /// The GPT example's model in virtual time, a thousand times: delays, legal reordering, speeds,
 /// schedules, placements and moves between steps are drawn from a seed, and the losses, norms and
 /// digests of all runs that do the same arithmetic are the same bits.
-//
-// OUTBOARD_TEST_SEED=<n> replays one seed alone.
 #include <gtest/gtest.h>
 
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <numeric>
 #include <string>
@@ -21,6 +18,7 @@
 #include "engine/splits.hpp"
 #include "model.hpp"
 #include "outboard/outboard.hpp"
+#include "support/seeds.hpp"
 
 namespace gpt {
 namespace {
@@ -209,28 +207,20 @@ TEST(GptSeeds, ChangeNoBit) {
     for (const auto& [other, bits] : references) EXPECT_NE(seen.bits, bits);
     references[kind] = seen.bits;
   }
-  std::uint64_t first = 1;
-  std::uint64_t last = kSeeds;
-  if (const char* chosen = std::getenv("OUTBOARD_TEST_SEED")) {
-    first = last = std::strtoull(chosen, nullptr, 10);
-  }
   std::uint64_t open = 0, moved = 0, chosen = 0;
-  for (std::uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
+  const bool all = outboard::testing::for_each_seed(kSeeds, [&](std::uint64_t seed) {
     const Way way = drawn_way(seed);
     auto said = tiny(way.config);
     said.device = way.device;
-    SCOPED_TRACE("replay: OUTBOARD_TEST_SEED=" + std::to_string(seed) + " gpt_seeds_test; " +
-                 outboard::testing::describe(said));
     const Seen seen = train(way);
-    EXPECT_EQ(seen.bits, references[way.kind]);
+    EXPECT_EQ(seen.bits, references[way.kind]) << outboard::testing::describe(said);
     open += way.config.schedule == Schedule::open ? 1 : 0;
     moved += way.moves.empty() ? 0 : 1;
     chosen += seen.moves > 0 ? 1 : 0;
-  }
-  std::printf("%d runs: %d with an open gate, %d moved by the trainer, %d by the engine\n",
-              static_cast<int>(last - first + 1), static_cast<int>(open), static_cast<int>(moved),
-              static_cast<int>(chosen));
-  if (first == last) return;
+  });
+  std::printf("%d runs with an open gate, %d moved by the trainer, %d by the engine\n",
+              static_cast<int>(open), static_cast<int>(moved), static_cast<int>(chosen));
+  if (!all) return;
   EXPECT_GT(open, kSeeds / 20);
   EXPECT_GT(moved, kSeeds / 20);
   EXPECT_GT(chosen, kSeeds / 50);

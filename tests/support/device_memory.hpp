@@ -117,4 +117,15 @@ class DeviceBuffer {
   std::size_t bytes_ = 0;
 };
 
+/// Takes all that is free in pieces of `piece_bytes` and gives every second one back: half of it is
+/// free, and in pieces. The device has it again when what is returned goes.
+[[nodiscard]] inline std::vector<std::optional<DeviceBuffer>> leave_pieces(
+    const sim::Gpu& gpu, std::size_t piece_bytes) {
+  std::vector<std::optional<DeviceBuffer>> pieces;
+  const auto left = [&] { return gpu.memory().limit_bytes - gpu.memory().used_bytes; };
+  while (left() >= piece_bytes) pieces.emplace_back(std::in_place, gpu, piece_bytes);
+  for (std::size_t i = 0; i < pieces.size(); i += 2) pieces[i].reset();
+  return pieces;
+}
+
 }  // namespace outboard::testing
