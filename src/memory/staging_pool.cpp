@@ -19,6 +19,18 @@ std::vector<std::size_t> bytes_per_node(std::span<const SlotSpec> specs, std::si
   return bytes;
 }
 
+struct Sizes {
+  std::size_t bytes = 0, largest = 0;
+};
+Sizes sizes_of(std::span<const SlotSpec> specs) {
+  Sizes sizes;
+  for (const SlotSpec& spec : specs) {
+    sizes.bytes += spec.bytes;
+    sizes.largest = std::max(sizes.largest, spec.bytes);
+  }
+  return sizes;
+}
+
 /// Cuts each node's memory into the slots of `specs`, in order.
 void cut_slots(std::span<const SlotSpec> specs, std::vector<std::span<std::byte>> memory,
                bool direct, std::vector<SlotView>& out) {
@@ -32,30 +44,22 @@ void cut_slots(std::span<const SlotSpec> specs, std::vector<std::span<std::byte>
 }  // namespace
 
 std::size_t StagingPool::planned_bytes(std::span<const SlotSpec> specs, const Options& options) {
-  std::size_t bytes = 0;
-  std::size_t largest = 0;
-  for (const SlotSpec& spec : specs) {
-    bytes += spec.bytes;
-    largest = std::max(largest, spec.bytes);
-  }
+  const auto [bytes, largest] = sizes_of(specs);
   const std::size_t limit = options.pinned_slots.value_or(specs.size());
-  std::size_t ring = 0;
-  if (limit < specs.size()) ring = core::kRingSlots;
-  if (options.ring_for_gradients) ring = core::kGradientRingSlots;
-  ring = std::min(ring, specs.size());
-  if (limit > 0) ring = std::min(ring, limit);
-  return bytes + (largest <= options.ring_bytes ? 0 : ring * largest);
+  std::size_t buffers = 0;
+  if (limit < specs.size()) buffers = core::kRingSlots;
+  if (options.ring_for_gradients) buffers = core::kGradientRingSlots;
+  if (largest <= options.ring_bytes) buffers = 0;
+  const RingShape ring{largest, std::min(buffers, specs.size()), limit};
+  return bytes + ring.most() * ring.buffer_bytes;
 }
 
 StagingPool::StagingPool(device::Backend& backend, const topology::Machine& machine,
                          std::span<const SlotSpec> specs, const Options& options) {
-  std::size_t largest = 0;
-  for (const SlotSpec& spec : specs) {
-    wanted_bytes_ += spec.bytes;
-    largest = std::max(largest, spec.bytes);
-  }
+  const auto [bytes, largest] = sizes_of(specs);
+  wanted_bytes_ = bytes;
   slots_.reserve(specs.size());
-  const std::size_t limit = options.pinned_slots ? *options.pinned_slots : specs.size();
+  const std::size_t limit = options.pinned_slots.value_or(specs.size());
   const bool has_ring = largest <= options.ring_bytes;
   std::size_t direct = specs.size();
   if (options.ring_for_gradients && !has_ring) {
@@ -82,11 +86,9 @@ void StagingPool::make_ring(device::Backend& backend, const topology::Machine& m
     ring_region_ = std::move(region);
     return cut_ring(ring_region_.bytes(), shape.buffer_bytes, tries);
   }
-  const std::size_t buffers =
-      shape.limit == 0 ? shape.buffers : std::min(shape.buffers, shape.limit);
   ring_pinned_ = false;
-  pageable_ring_ = NumaArena(machine, 0, buffers * shape.buffer_bytes, "bounce ring");
-  cut_ring(pageable_ring_.bytes(), shape.buffer_bytes, buffers);
+  pageable_ring_ = NumaArena(machine, 0, shape.most() * shape.buffer_bytes, "bounce ring");
+  cut_ring(pageable_ring_.bytes(), shape.buffer_bytes, shape.most());
 }
 
 void StagingPool::cut_ring(std::span<std::byte> memory, std::size_t buffer_bytes,

@@ -4,6 +4,7 @@
 /// pageable and is reached through a small pinned ring.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -72,6 +73,9 @@ class StagingPool {
     std::size_t buffer_bytes = 0;
     std::size_t buffers = 0;  // as many as are of use
     std::size_t limit = 0;    // of pinned ones
+    [[nodiscard]] std::size_t most() const noexcept {
+      return limit == 0 ? buffers : std::min(buffers, limit);
+    }
   };
   void make_ring(device::Backend& backend, const topology::Machine& machine,
                  const RingShape& shape);
