@@ -73,6 +73,8 @@ class Producers {
       guarded(0, [&] { trainer_.engine().step(); });
     }
     threads.clear();
+    // Through a bounce ring, gradients may be read until their updates are done.
+    guarded(0, [&] { trainer_.engine().synchronize(); });
     for (const std::string& problem : problems_) EXPECT_EQ(problem, "");
   }
 
