@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "topology/cgroup_tree.hpp"
+#include "topology/system_files.hpp"
 
 namespace outboard::topology {
 namespace {

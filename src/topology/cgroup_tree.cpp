@@ -53,11 +53,4 @@ void visit_groups(const std::string& root, const std::string& controller,
   }
 }
 
-std::optional<std::string> first_line(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  if (!file || !std::getline(file, line)) return std::nullopt;
-  return line;
-}
-
 }  // namespace outboard::topology

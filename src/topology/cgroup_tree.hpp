@@ -3,7 +3,6 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
 
 namespace outboard::topology {
@@ -17,8 +16,5 @@ using GroupVisitor = std::function<void(CgroupVersion, const std::string& folder
 /// group. Paths are looked up below `root` ("" is the running system).
 void visit_groups(const std::string& root, const std::string& controller,
                   const GroupVisitor& visit);
-
-/// Nullopt if the file cannot be read or is empty.
-[[nodiscard]] std::optional<std::string> first_line(const std::string& path);
 
 }  // namespace outboard::topology

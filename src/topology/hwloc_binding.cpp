@@ -51,7 +51,8 @@ std::string set_this_thread_cpus(const std::vector<std::uint32_t>& cpus) {
 }  // namespace
 
 std::string bind_memory(const Machine& machine, std::uint32_t node, std::span<std::byte> memory) {
-  if (!machine.real || memory.empty() || node >= machine.nodes.size()) return "";
+  if (!machine.real || !machine.numa_known) return "";
+  if (memory.empty() || node >= machine.nodes.size()) return "";
   const TopologyHandle topology = make_topology();
   if (!topology || hwloc_topology_load(topology.get()) != 0) {
     return refusal("hwloc_topology_load", errno, "pages go where they are first touched");
