@@ -151,7 +151,7 @@ void add_nodes(Machine& machine, hwloc_topology_t topology, hwloc_const_bitmap_t
   const BitmapHandle left(hwloc_bitmap_dup(allowed));
   const Distances distances(topology);
   std::vector<hwloc_obj_t> without_cpus;
-  for (const hwloc_obj_t object : numa_objects(topology)) {
+  for (hwloc_obj* object : numa_objects(topology)) {
     const BitmapHandle cpus = both(object->cpuset, left.get());
     if (hwloc_bitmap_iszero(cpus.get()) != 0) {
       without_cpus.push_back(object);
@@ -164,7 +164,7 @@ void add_nodes(Machine& machine, hwloc_topology_t topology, hwloc_const_bitmap_t
                              .memory_bytes = object->attr->numanode.local_memory});
   }
   adopt(machine, topology, left.get());
-  for (const hwloc_obj_t object : without_cpus) {
+  for (hwloc_obj* object : without_cpus) {
     add_without_cpus(machine, object, allowed, distances);
   }
   add_distances(machine, distances);

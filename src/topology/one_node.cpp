@@ -53,10 +53,12 @@ std::string numa_problem(const std::string& root) {
   if (error != 0) return folder + ": " + std::generic_category().message(error);
   if (nodes.empty()) return folder + " has no nodes";
   for (const std::string& node : nodes) {
-    const std::string cpus = folder + "/" + node + "/cpulist";
+    std::string place = folder + "/";
+    place += node;
+    const std::string cpus = place + "/cpulist";
     const auto line = first_line(cpus);  // of memory alone: an empty line
     if (!line || !parse_cpu_list(*line)) return cpus + " is missing or no list";
-    const std::string memory = folder + "/" + node + "/meminfo";
+    const std::string memory = place + "/meminfo";
     if (!entry_number(memory, "Node " + node.substr(4) + " MemTotal:")) {
       return memory + " is missing or has no MemTotal";
     }
@@ -76,7 +78,7 @@ void add_one_node(Machine& machine, const std::string& root) {
     if (first_sibling(root, cpu, node.cpus) == cpu) node.cores.push_back(cpu);
   }
   node.memory_bytes = entry_number(root + "/proc/meminfo", "MemTotal:").value_or(0) << 10;
-  machine.nodes.assign(1, std::move(node));
+  machine.nodes = {std::move(node)};
   machine.memory_nodes.clear();
   machine.distances.clear();
   machine.numa_known = false;
