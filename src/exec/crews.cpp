@@ -77,13 +77,16 @@ std::int64_t CrewExecutor::busy_ns(std::uint32_t node) const noexcept {
   return crews_[node]->busy_ns();
 }
 
-std::string CrewExecutor::notes() const {
-  std::string text = notes_;
+std::string CrewExecutor::binding_note() const {
+  std::string nodes;
+  std::string why;
   for (std::size_t node = 0; node < crews_.size(); ++node) {
     const std::string note = crews_[node]->binding_note();
-    if (!note.empty()) text += "node " + std::to_string(node) + ": " + note + "\n";
+    if (note.empty()) continue;
+    nodes += (nodes.empty() ? "node " : ", ") + std::to_string(node);
+    if (why.empty()) why = note;
   }
-  return text;
+  return nodes.empty() ? "" : nodes + ": " + why;
 }
 
 void CrewExecutor::start_thread(NodeCrew& crew) {

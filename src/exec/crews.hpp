@@ -30,7 +30,8 @@ class CrewExecutor : public Executor {
   [[nodiscard]] std::uint32_t threads(std::uint32_t node) const noexcept final;
   [[nodiscard]] std::uint32_t nodes() const noexcept final;
   [[nodiscard]] std::int64_t busy_ns(std::uint32_t node) const noexcept final;
-  [[nodiscard]] std::string notes() const final;
+  [[nodiscard]] std::string notes() const final { return notes_; }
+  [[nodiscard]] std::string binding_note() const final;
 
  protected:
   CrewExecutor(const topology::Machine& machine,

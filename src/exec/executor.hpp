@@ -54,8 +54,10 @@ class Executor {
   /// Nanoseconds the node has been running task bodies.
   [[nodiscard]] virtual std::int64_t busy_ns(std::uint32_t node) const noexcept = 0;
   [[nodiscard]] virtual const char* name() const noexcept = 0;
-  /// "" or what is not as asked for: a refused binding, another source of threads. One line each.
+  /// "" or what is not as asked for about the source of threads. One line each.
   [[nodiscard]] virtual std::string notes() const = 0;
+  /// "" or which nodes' threads could not be bound, and why the first of them.
+  [[nodiscard]] virtual std::string binding_note() const = 0;
 };
 
 /// `threads_per_node[i]` threads (>= 1 each) for node i, bound to its cpus if the machine is real.

@@ -134,6 +134,7 @@ class VirtualExecutor final : public Executor {
   }
   [[nodiscard]] const char* name() const noexcept override { return "virtual"; }
   [[nodiscard]] std::string notes() const override { return ""; }
+  [[nodiscard]] std::string binding_note() const override { return ""; }
 
  private:
   core::VirtualLoop& loop_;

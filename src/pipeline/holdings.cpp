@@ -10,13 +10,22 @@ namespace outboard::pipeline {
 
 /// Once for all arenas: what refuses one binding refuses the others.
 void Pipeline::report_bindings() {
+  std::string memory;
   for (const auto& info : flow_.generations.front().state.arenas()) {
-    if (info.arena.binding_note().empty()) continue;
-    warn("memory binding: " + info.arena.binding_note() +
-         "; pages lie where they are first touched, which is on their node as long as its workers "
-         "are bound");
-    return;
+    if (memory.empty()) memory = info.arena.binding_note();
   }
+  const std::string workers = flow_.executor.binding_note();
+  if (memory.empty() && workers.empty()) return;
+  std::string text = "binding refused: ";
+  if (!memory.empty()) text += "memory: " + memory + "; ";
+  if (!workers.empty()) text += "workers of " + workers + "; ";
+  if (workers.empty()) {
+    text += "pages lie where they are first touched, on their node since its workers are bound";
+  } else {
+    text += "workers run on any allowed cpu";
+    if (!memory.empty()) text += " and pages lie where they are first touched";
+  }
+  warn(text);
 }
 
 /// Of the last generation.

@@ -39,13 +39,13 @@ std::string set_this_thread_cpus(const std::vector<std::uint32_t>& cpus) {
   std::uint32_t highest = 0;
   for (const std::uint32_t cpu : cpus) highest = cpu > highest ? cpu : highest;
   CpuSet set(highest + 1);
-  if (set.get() == nullptr) return refusal("CPU_ALLOC", ENOMEM, "the thread stays unbound");
+  if (set.get() == nullptr) return refusal("CPU_ALLOC", ENOMEM, "free some memory");
   for (const std::uint32_t cpu : cpus) set.add(cpu);
   const int error = pthread_setaffinity_np(pthread_self(), set.bytes(), set.get());
   if (error == 0) return "";
-  return refusal("pthread_setaffinity_np", error,
-                 "workers stay unbound; allow sched_setaffinity in the container's seccomp "
-                 "profile");
+  return refusal("sched_setaffinity", error,
+                 "in a container allow it in the seccomp profile (docker: --security-opt "
+                 "seccomp=FILE)");
 }
 
 }  // namespace
@@ -55,21 +55,20 @@ std::string bind_memory(const Machine& machine, std::uint32_t node, std::span<st
   if (memory.empty() || node >= machine.nodes.size()) return "";
   const TopologyHandle topology = make_topology();
   if (!topology || hwloc_topology_load(topology.get()) != 0) {
-    return refusal("hwloc_topology_load", errno, "pages go where they are first touched");
+    return refusal("hwloc_topology_load", errno, "the machine stays unknown");
   }
   if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) < 2) return "";
   const BitmapHandle nodes(hwloc_bitmap_alloc());
   if (!nodes || hwloc_bitmap_only(nodes.get(), machine.nodes[node].os_index) != 0) {
-    return refusal("hwloc_bitmap_only", ENOMEM, "pages go where they are first touched");
+    return refusal("hwloc_bitmap_only", ENOMEM, "free some memory");
   }
   // Not strict: a full node spills to its neighbours instead of ending the process.
   if (hwloc_set_area_membind(topology.get(), memory.data(), memory.size(), nodes.get(),
                              HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) == 0) {
     return "";
   }
-  return refusal("hwloc_set_area_membind", errno,
-                 "pages go where they are first touched; in a container allow mbind and "
-                 "set_mempolicy (docker: --cap-add SYS_NICE)");
+  return refusal("mbind", errno,
+                 "in a container allow mbind and set_mempolicy (docker: --cap-add SYS_NICE)");
 }
 
 std::string bind_this_thread(const Machine& machine, std::uint32_t node) {

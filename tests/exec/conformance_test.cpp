@@ -196,6 +196,7 @@ TEST_P(Conformance, KnowsItsNodesAndThreads) {
   EXPECT_EQ(rig->threads(0), 3u);
   EXPECT_EQ(rig->threads(1), 3u);
   EXPECT_EQ(rig->notes(), "");
+  EXPECT_EQ(rig->binding_note(), "");
 }
 
 TEST_P(Conformance, ZeroThreadsAreRefused) {

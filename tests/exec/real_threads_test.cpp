@@ -191,6 +191,7 @@ TEST_P(RealThreads, WorkersAreBoundToTheirNodeAndTheCallerIsNot) {
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
   EXPECT_EQ(rig->notes(), "");
+  EXPECT_EQ(rig->binding_note(), "");
 }
 
 TEST_P(RealThreads, RefusedBindingIsNotedAndTasksRun) {
@@ -201,7 +202,8 @@ TEST_P(RealThreads, RefusedBindingIsNotedAndTasksRun) {
   Rig rig(GetParam(), machine, 2);
   rig->post({.parts = 2, .body = Counter::run, .done = Counter::end, .context = &counter});
   rig.until([&] { return counter.finished == 1; });
-  EXPECT_NE(rig->notes().find("node 0: pthread_setaffinity_np"), std::string::npos) << rig->notes();
+  const std::string note = rig->binding_note();
+  EXPECT_NE(note.find("node 0: sched_setaffinity: "), std::string::npos) << note;
 }
 
 }  // namespace
