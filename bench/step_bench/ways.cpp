@@ -33,8 +33,11 @@ double open_ns(const Workload& workload, double /*fraction*/) {
 double exact_ns(const Workload& workload, double fraction) {
   const StepCost cost = cost_of(workload);
   if (fraction == 0.0) return bound_of(cost).exact_ns();
-  const std::vector<bool> on_device = plan::resident_buckets(
-      layout_of(cost), {Placement::fraction, fraction, plan::DeviceMemory{UINT64_MAX}});
+  std::vector<bool> on_device;
+  for (const plan::Home home : plan::homes_of(
+           layout_of(cost), {Placement::fraction, fraction, plan::DeviceMemory{UINT64_MAX}})) {
+    on_device.push_back(home == plan::Home::device_resident);
+  }
   const PlanningMachine machine = planning_machine(workload);
   const auto params = static_cast<double>(workload.total_params());
   return bound_of(cost, on_device).exact_ns() +

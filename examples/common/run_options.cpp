@@ -12,6 +12,7 @@ namespace {
 Offload read_offload(const std::string& said) {
   if (said == "on") return {};
   if (said == "off") return {outboard::Placement::device_resident};
+  if (said == "streamed") return {outboard::Placement::device_streamed};
   if (said == "auto") return {outboard::Placement::automatic};
   std::optional<double> share;
   try {
@@ -19,7 +20,8 @@ Offload read_offload(const std::string& said) {
   } catch (const UsageError&) {  // says what a number must be, and it need not be one
   }
   require(share && *share <= 1.0,
-          "--offload is \"" + said + "\"; it must be on or off, auto, or a share from 0 to 1");
+          "--offload is \"" + said +
+              "\"; it must be on or off, streamed, auto, or a share from 0 to 1");
   return {outboard::Placement::fraction, *share};
 }
 
@@ -42,6 +44,8 @@ std::string spell_offload(const Offload& offload) {
       return "on";
     case outboard::Placement::device_resident:
       return "off";
+    case outboard::Placement::device_streamed:
+      return "streamed";
     case outboard::Placement::automatic:
       return "auto";
     case outboard::Placement::fraction:
@@ -74,9 +78,10 @@ void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_mem
   constexpr std::uint64_t kLeast = 4096, kMost = std::uint64_t{1} << 50;
   flags.bytes({"--device-memory", kLeast, kMost}, o.device_memory,
               "memory of the software GPU, as 12MiB", device_memory_shown);
-  flags.value("--offload", "on|off|auto|SHARE",
+  flags.value("--offload", "on|off|streamed|auto|SHARE",
               "on: optimizer state in host memory; off: all of it in device memory; 0.7: so much "
-              "in host memory; auto: the engine chooses what is fastest",
+              "in host memory; streamed: in host memory, updated by the device; auto: the engine "
+              "chooses what is fastest",
               "on", [&o](const std::string& said) { o.offload = read_offload(said); });
   flags.value(
       "--schedule", "exact|blocking|open|serial",

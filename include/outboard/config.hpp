@@ -63,6 +63,12 @@ enum class Placement : std::uint8_t {
   /// less than predicted for a while. The step() that moves state blocks until it has moved. A
   /// forward is timed by its wait() calls: without them nothing moves. Not with Schedule::open.
   automatic,
+  /// Host memory, as Placement::host; each step sends it through two buffers on the device, of the
+  /// largest bucket's state each, and the device updates it there. For a device that is fast beside
+  /// its host and has no room for the state: the link carries all of the state both ways instead of
+  /// gradients and weights. Not with Lamb, whose norms need a parameter's whole state at once. With
+  /// Accumulate::host the sums of gradients lie on the device.
+  device_streamed,
 };
 
 /// What Engine::set_placement() changes: as the fields of Config of the same names.
@@ -101,12 +107,13 @@ struct OUTBOARD_API Config {
   /// memory for the rest only, unless `keep_host_room`. A LAMB parameter, and with Accumulate::host
   /// any parameter, is on one side as a whole.
   double device_fraction = 0.0;
-  /// Upper limit of the optimizer state on the device, sums of gradients and norms that go with it
-  /// included; by default what is free, of which Placement::automatic leaves a twentieth of the
+  /// Upper limit of the optimizer state on the device, with its stream buffers, sums of gradients
+  /// and norms; by default what is free, of which Placement::automatic leaves a twentieth of the
   /// device to the trainer. What is asked for beyond it is refused by commit().
   std::size_t device_budget_bytes = SIZE_MAX;
   /// The host holds memory for all of the state and its staging, for what is on the device too, so
-  /// that Engine::set_placement() may move it. Placement::host and automatic have that anyway.
+  /// that Engine::set_placement() may move it. Placement::host, device_streamed and automatic have
+  /// that anyway.
   bool keep_host_room = false;
   /// Of gradients; at least 8 KiB. A bucket of f32 parameters has at least 4,096 elements, 16 KiB.
   std::size_t bucket_bytes = std::size_t{4} << 20;

@@ -89,10 +89,10 @@ class OUTBOARD_API Engine {
   /// Placement::automatic new state begins on the host and all of it is planned again.
   /// @throws Error{out_of_memory} saying how much is missing, Error{invalid_argument} for a NaN or
   /// Inf among the weights, Error{invalid_config} for a Config::device_fraction that whole buckets
-  /// cannot meet, Error{device_failure}. Nothing is left allocated then, and commit() may be called
-  /// again; a later one names the parameters that stay registered without being committed, and
-  /// unless the device is lost the engine goes on as it was. Other calls refuse them with
-  /// Error{protocol_error}.
+  /// cannot meet or for Lamb with Placement::device_streamed, Error{device_failure}. Nothing is
+  /// left allocated then, and commit() may be called again; a later one names the parameters that
+  /// stay registered without being committed, and unless the device is lost the engine goes on as
+  /// it was. Other calls refuse them with Error{protocol_error}.
   void commit();
 
   // --- each step -----------------------------------------------------------------------------

@@ -59,6 +59,7 @@ struct OUTBOARD_API PlannedPlacement {
     host,       ///< all of it on the host
     fraction,   ///< `device_fraction` of it on the device, within 2 %
     automatic,  ///< what makes the step shortest within `device_budget_bytes`
+    streamed,   ///< all of it on the host, sent through the device and updated there
   };
   Kind kind = Kind::host;
   double device_fraction = 0.0;
@@ -85,9 +86,10 @@ struct OUTBOARD_API PlannedStep {
   std::uint64_t bytes_up = 0;
   std::uint64_t buckets = 0;
   std::uint64_t resident_buckets = 0;
+  std::uint64_t streamed_buckets = 0;
   std::uint64_t device_state_bytes = 0;
   double device_fraction = 0.0;  ///< of the state, as it came out
-  /// One entry for each parameter: whether the device has any of its state. With
+  /// One entry for each parameter: whether the device updates any of it. With
   /// Accumulate::trainer its gradient is then read in step(), where it is.
   std::vector<bool> resident_parameters{};
 
@@ -102,7 +104,7 @@ struct OUTBOARD_API PlannedStep {
 /// from the end of one forward to the end of the next.
 /// @throws Error{invalid_config} for settings (as an engine's: Schedule::open wants a fixed loss
 /// scale here too), Error{invalid_argument} for a model or rates that make no sense,
-/// Error{out_of_memory} for a fraction beyond the budget.
+/// Error{out_of_memory} for a fraction, or stream buffers, beyond the budget.
 [[nodiscard]] OUTBOARD_API PlannedStep plan_step(const PlannedModel& model,
                                                  const PlanningMachine& machine,
                                                  const Config& config,

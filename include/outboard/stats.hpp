@@ -56,6 +56,8 @@ struct StepStats {
   std::uint64_t gradient_bytes_down = 0;  ///< device to host
   std::uint64_t weight_bytes_up = 0;      ///< host to device, refreshed weights
   std::uint64_t gate_bytes_down = 0;      ///< the gate's scalars
+  std::uint64_t state_bytes_up = 0;       ///< streamed state, to be updated on the device
+  std::uint64_t state_bytes_down = 0;     ///< streamed state, updated
   std::uint64_t bounce_bytes = 0;  ///< host copies between pageable slots and the bounce ring
   std::uint64_t copies_down = 0;
   std::uint64_t copies_up = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// How host memory is laid out: what the engine maps, and a plan of it counts.
+/// How memory is laid out: what the engine maps and allocates, and a plan of it counts.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,9 @@ inline constexpr std::size_t kMaxStateStreams = 4;
 /// of 2 MiB, and streams that are read together from addresses with equal low bits fight for one
 /// place in the cache. Whole lines of 64 bytes, and no whole number of pages.
 inline constexpr std::size_t kStreamStagger = 4096 + 256;
+
+/// As device memory is handed out, in bytes.
+inline constexpr std::size_t kDeviceAlign = 256;
 
 /// Bounce ring, where not everything is pinned: enough for a copy each way, a drain and a fill at
 /// the same time.

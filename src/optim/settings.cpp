@@ -38,7 +38,9 @@ void require_open_gate(const Config& config) {
       "false with Schedule::open, whose updates start before an overflow elsewhere is known; to "
       "scale dynamically take Schedule::exact");
   require(config.placement != Placement::automatic, "Config::placement", "automatic",
-          "host, device_resident or fraction with Schedule::open, whose step has begun before "
+          "host, device_resident, fraction or device_streamed with Schedule::open, whose step has "
+          "begun "
+          "before "
           "step() could move state");
 }
 
@@ -74,9 +76,10 @@ void Config::validate() const {
   require(accumulate == Accumulate::trainer || accumulate == Accumulate::host, "Config::accumulate",
           static_cast<double>(accumulate), "Accumulate::trainer or Accumulate::host");
   require(placement == Placement::host || placement == Placement::device_resident ||
-              placement == Placement::fraction || placement == Placement::automatic,
+              placement == Placement::fraction || placement == Placement::automatic ||
+              placement == Placement::device_streamed,
           "Config::placement", static_cast<double>(placement),
-          "Placement::host, device_resident, fraction or automatic");
+          "Placement::host, device_resident, fraction, automatic or device_streamed");
   require(device_fraction >= 0.0 && device_fraction <= 1.0, "Config::device_fraction",
           device_fraction, "0 to 1");
   require(device_fraction == 0.0 || placement == Placement::fraction, "Config::device_fraction",

@@ -82,7 +82,8 @@ void AutoPlacement::applied() {
   applied_in_a_row_ += 1;
   std::ranges::fill(node_cost_, 0);
   for (std::size_t i = 0; i < flow_.buckets.size(); ++i) {
-    if (!flow_.buckets[i].resident) node_cost_[flow_.layout.buckets[i].node] += cost_[i];
+    if (flow_.buckets[i].home == plan::Home::host)
+      node_cost_[flow_.layout.buckets[i].node] += cost_[i];
   }
 }
 
@@ -97,11 +98,10 @@ plan::ModelLayout AutoPlacement::layout() const {
 }
 
 double AutoPlacement::predict(const plan::StepModel& model,
-                              const std::vector<bool>& resident) const {
+                              const std::vector<plan::Home>& homes) const {
   std::vector<plan::BucketPlace> places;
-  for (std::size_t i = 0; i < resident.size(); ++i) {
-    places.push_back({resident[i] ? plan::Home::device_resident : plan::Home::host,
-                      flow_.layout.buckets[i].node});
+  for (std::size_t i = 0; i < homes.size(); ++i) {
+    places.push_back({homes[i], flow_.layout.buckets[i].node});
   }
   return plan::simulate(model, rates_, places, schedule_).step_us;
 }
@@ -118,12 +118,10 @@ std::optional<AutoPlacement::Choice> AutoPlacement::choose(std::uint64_t budget_
   const plan::Plan found = plan::plan(layout, rates_, *times,
                                       {budget_bytes, flow_.state_bytes().most + sum_bytes}, policy);
   Choice choice;
-  for (const plan::BucketPlace& place : found.buckets) {
-    choice.resident.push_back(place.home == plan::Home::device_resident);
-  }
-  choice.step_us = predict(model, choice.resident);
+  for (const plan::BucketPlace& place : found.buckets) choice.homes.push_back(place.home);
+  choice.step_us = predict(model, choice.homes);
   choice.now_us = predict(model, flow_.homes());
-  const std::vector<bool> nobody(flow_.buckets.size(), false);
+  const std::vector<plan::Home> nobody(flow_.buckets.size(), plan::Home::host);
   choice.host_us = flow_.resident_count > 0 ? predict(model, nobody) : choice.now_us;
   choice.worth_a_move = choice.step_us < (1.0 - kWorth) * choice.now_us;
   return choice;

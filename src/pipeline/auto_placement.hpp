@@ -38,7 +38,7 @@ class AutoPlacement {
   [[nodiscard]] bool due() const noexcept;
 
   struct Choice {
-    std::vector<bool> resident;
+    std::vector<plan::Home> homes;
     double step_us = 0.0;  ///< as simulated, on the engine's own nodes
     double now_us = 0.0;   ///< the same for the buckets' present homes
     double host_us = 0.0;  ///< the same for all of them on the host
@@ -58,7 +58,7 @@ class AutoPlacement {
  private:
   [[nodiscard]] plan::ModelLayout layout() const;
   [[nodiscard]] double predict(const plan::StepModel& model,
-                               const std::vector<bool>& resident) const;
+                               const std::vector<plan::Home>& homes) const;
 
   Flow& flow_;
   plan::StepSchedule schedule_;

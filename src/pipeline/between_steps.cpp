@@ -8,7 +8,7 @@ namespace outboard::pipeline {
 void Pipeline::synchronize() {
   guarded([&](auto& lock) {
     require_closed("synchronize()");
-    synchronize_uploads(lock);
+    synchronize_all(lock);
   });
 }
 
@@ -49,10 +49,11 @@ void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
                       "refresh may overwrite the change; call wait() before writing the weight");
     }
     if (parameter.elems == 0) return;
-    synchronize_uploads(lock);
+    synchronize_all(lock);
     flow_.wait_until(
         lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
         "weights_changed(): dropped gradients on their way");
+    streamed_->forget();
     whole_state_->reread(lock, id.value, stream);
   });
 }
@@ -60,7 +61,7 @@ void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
 std::uint64_t Pipeline::state_digest() {
   return guarded([&](auto& lock) {
     require_closed("state_digest()");
-    synchronize_uploads(lock);
+    synchronize_all(lock);
     return whole_state_->digest(lock, gate_->loss_scale());
   });
 }
@@ -68,7 +69,7 @@ std::uint64_t Pipeline::state_digest() {
 void Pipeline::read_state(ParameterId id, std::span<const StateRead> reads) {
   guarded([&](auto& lock) {
     require_closed("read_state()");
-    synchronize_uploads(lock);
+    synchronize_all(lock);
     whole_state_->read(lock, id.value, reads);
   });
 }
@@ -86,7 +87,7 @@ std::uint64_t Pipeline::step_count(ParameterId id) {
 void Pipeline::report_weight_overflows() {
   if (open_gate_ && !gate_->overflow_counts_there()) return;
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
-    const std::uint64_t total = flow_.weight_overflows[i].load() + gate_->resident_overflows(i);
+    const std::uint64_t total = flow_.weight_overflows[i].load() + gate_->device_overflows(i);
     if (total == reported_overflows_[i]) continue;
     flow_.stats.weight_overflows += total - reported_overflows_[i];
     if (reported_overflows_[i] == 0) {

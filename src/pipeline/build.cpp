@@ -18,7 +18,8 @@ FlowOptions flow_options(const Config& config) {
 
 /// All on the host once means that there is room for all, now and for what comes later.
 Config with_room_to_move(Config config) {
-  if (config.placement == Placement::host || config.placement == Placement::automatic) {
+  if (config.placement == Placement::host || config.placement == Placement::device_streamed ||
+      config.placement == Placement::automatic) {
     config.keep_host_room = true;
   }
   return config;
@@ -31,6 +32,7 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
     : config_(with_room_to_move(config)), flow_(backend, executor, flow_options(config)) {
   try {
     resident_.emplace(flow_);
+    streamed_.emplace(flow_, *resident_);
     append_tables(machine, model);
     append_memory(machine);
     create_streams();
@@ -42,6 +44,7 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
     {
       std::unique_lock lock(flow_.mutex);
       load(lock, model.parameters, {});
+      warn(streamed_->pin());
       if (config_.placement == Placement::automatic) auto_ = start_automatic(lock);
       flow_.stats = {};
       busy_before_ns_ = busy_ns();
@@ -68,7 +71,7 @@ void Pipeline::create_streams() {
   flow_.unpack = backend.create_stream("weights unpacked");
   if (flow_.open_gate()) {
     flow_.past_readers = backend.create_stream("past readers");
-    flow_.resident_updates = backend.create_stream("resident updates");
+    flow_.device_updates = backend.create_stream("resident updates");
   }
   uploads_passed_ = backend.create_event();
 }
@@ -78,7 +81,7 @@ void Pipeline::create_stages() {
   gate_.emplace(flow_,
                 GateSettings{config_.max_grad_norm, config_.accumulation, config_.loss_scaling},
                 scalars_.device(), scalars_.host());
-  if (flow_.resident_count > 0) gate_->fetch_overflow_counts();
+  if (flow_.device_count() > 0) gate_->fetch_overflow_counts();
   whole_state_.emplace(flow_, *resident_, whole_state_scalars());
   weight_in_.emplace(flow_);
   update_.emplace(flow_, static_cast<UpdateListener&>(*this));
@@ -111,7 +114,7 @@ void Pipeline::release() noexcept {
   device::Backend& backend = flow_.backend;
   if (streams_created_) {
     for (const NativeStream stream : {flow_.norm, flow_.down, flow_.up, flow_.unpack,
-                                      flow_.past_readers, flow_.resident_updates}) {
+                                      flow_.past_readers, flow_.device_updates}) {
       if (stream != NativeStream{}) backend.destroy_stream(stream);
     }
     wait_for_work_in_flight();  // tasks that a lost device's last callbacks have posted
@@ -125,6 +128,7 @@ void Pipeline::release() noexcept {
   weight_in_.reset();
   gate_.reset();
   packings_.clear();
+  streamed_.reset();
   resident_.reset();
   readers_.reset();
   destroy_events({});

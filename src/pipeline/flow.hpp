@@ -27,6 +27,7 @@
 #include "outboard/stats.hpp"
 #include "pipeline/first_error.hpp"
 #include "plan/model_layout.hpp"
+#include "plan/plan.hpp"
 #include "simd/update.hpp"
 
 namespace outboard::pipeline {
@@ -62,7 +63,8 @@ struct Parameter {
   float initial_state = 0.0F;  ///< of the rule's first stream
   UpdateBytes update_bytes;
   plan::SegmentRange segments;
-  std::uint32_t resident_segments = 0;  ///< in resident buckets
+  std::uint32_t resident_segments = 0;  ///< in buckets whose state is on the device
+  std::uint32_t device_segments = 0;    ///< in buckets that the device updates: streamed ones too
   std::uint64_t step_count = 0;
 
   const void* gradient = nullptr;   ///< given last; null: never
@@ -101,15 +103,15 @@ class Packing;
 
 struct BucketRun {
   std::uint32_t generation = 0;  ///< index into Flow::generations
-  bool resident = false;         ///< its state is on the device, and it is updated there
-  memory::SlotView slot;         ///< empty: the host has no room for it
-  BounceRing* ring = nullptr;    ///< of its generation; null: all of that one's slots are direct
-  Packing* packing = nullptr;    ///< of its generation; null: none of its buckets pack
-  device::Event refreshed;       ///< last upload (or resident update); if it packs, the last
-                                 ///< kernel that spread its weights
-  device::Flag flag;             ///< uploads queued ahead wait for it
-  bool updating = false;         ///< from the opening of the gate until its upload is queued
-  std::uint32_t missing = 0;     ///< segments of the running update that have not arrived
+  plan::Home home = plan::Home::host;
+  memory::SlotView slot;       ///< empty: the host has no room for it
+  BounceRing* ring = nullptr;  ///< of its generation; null: all of that one's slots are direct
+  Packing* packing = nullptr;  ///< of its generation; null: none of its buckets pack
+  device::Event refreshed;     ///< last upload (or update on the device); if it packs, the last
+                               ///< kernel that spread its weights
+  device::Flag flag;           ///< uploads queued ahead wait for it
+  bool updating = false;       ///< from the opening of the gate until its upload is queued
+  std::uint32_t missing = 0;   ///< segments of the running update that have not arrived
   // Open gate only:
   std::uint32_t ungiven = 0;     ///< its parameters without a complete gradient in this step
   bool opened = false;           ///< in this step
@@ -154,6 +156,7 @@ struct Flow {
   std::vector<BucketRun> buckets;
   std::unique_ptr<std::atomic<std::uint64_t>[]> weight_overflows;  ///< per parameter, total
   std::uint32_t resident_count = 0;                                ///< buckets
+  std::uint32_t streamed_count = 0;                                ///< buckets
   /// Accumulate::host: what a node has added up.
   struct NodeSums {
     std::uint64_t elems = 0;
@@ -164,12 +167,12 @@ struct Flow {
 
   NativeStream down, up;  ///< gradients to the host, weights to the device
   NativeStream unpack;    ///< spreads packed weights
-  /// Norm kernels, and unless the gate is open resident updates. Waits for packed gradients on
+  /// Norm kernels, and unless the gate is open updates on the device. Waits for packed gradients on
   /// their way down, and so for no more of the host's work than the trainer's own streams did.
   NativeStream norm;
   // Open gate only:
-  NativeStream past_readers;      ///< behind all reads queued before a gradient was given
-  NativeStream resident_updates;  ///< in place of `norm`, which must not wait for readers
+  NativeStream past_readers;    ///< behind all reads queued before a gradient was given
+  NativeStream device_updates;  ///< in place of `norm`, which must not wait for readers
 
   std::mutex mutex;
   FirstError error;
@@ -182,36 +185,54 @@ struct Flow {
   std::uint64_t tasks_pending = 0;
 
   /// Moves every bucket's home; no state is copied.
-  void set_homes(const std::vector<bool>& resident) {
-    resident_count = 0;
-    for (Parameter& parameter : parameters) parameter.resident_segments = 0;
+  void set_homes(const std::vector<plan::Home>& homes) {
+    resident_count = streamed_count = 0;
+    for (Parameter& parameter : parameters) {
+      parameter.resident_segments = parameter.device_segments = 0;
+    }
     for (std::size_t i = 0; i < buckets.size(); ++i) {
-      buckets[i].resident = resident[i];
-      resident_count += resident[i] ? 1 : 0;
+      buckets[i].home = homes[i];
+      const bool resident = homes[i] == plan::Home::device_resident;
+      const bool streamed = homes[i] == plan::Home::device_streamed;
+      resident_count += resident ? 1 : 0;
+      streamed_count += streamed ? 1 : 0;
       const plan::Bucket& shape = layout.buckets[i];
-      for (std::uint32_t k = 0; resident[i] && k < shape.segments; ++k) {
-        parameters[layout.segments[shape.first_segment + k].parameter].resident_segments += 1;
+      for (std::uint32_t k = 0; k < shape.segments; ++k) {
+        Parameter& parameter = parameters[layout.segments[shape.first_segment + k].parameter];
+        parameter.resident_segments += resident ? 1 : 0;
+        parameter.device_segments += resident || streamed ? 1 : 0;
       }
     }
   }
-  [[nodiscard]] std::vector<bool> homes() const {
-    std::vector<bool> resident;
-    for (const BucketRun& bucket : buckets) resident.push_back(bucket.resident);
-    return resident;
+  [[nodiscard]] std::vector<plan::Home> homes() const {
+    std::vector<plan::Home> homes;
+    for (const BucketRun& bucket : buckets) homes.push_back(bucket.home);
+    return homes;
   }
-  [[nodiscard]] bool is_resident(const plan::Segment& segment) const {
-    return buckets[segment.bucket].resident;
+  /// Whether the state is on the device, between steps too.
+  [[nodiscard]] bool is_resident(std::uint32_t bucket) const {
+    return buckets[bucket].home == plan::Home::device_resident;
+  }
+  /// Whether the device updates it and reads gradients and weights where they are.
+  [[nodiscard]] bool updated_on_device(std::uint32_t bucket) const {
+    return buckets[bucket].home != plan::Home::host;
+  }
+  [[nodiscard]] std::uint32_t device_count() const noexcept {
+    return resident_count + streamed_count;
+  }
+  [[nodiscard]] NativeStream device_update_stream() const noexcept {
+    return open_gate() ? device_updates : norm;
   }
   /// Accumulate::host: whether a parameter's sum is on the device. Its buckets have one home.
-  [[nodiscard]] bool has_resident_sum(const Parameter& parameter) const {
-    return options.micro_batches > 0 && parameter.resident_segments > 0;
+  [[nodiscard]] bool has_device_sum(const Parameter& parameter) const {
+    return options.micro_batches > 0 && parameter.device_segments > 0;
   }
   [[nodiscard]] bool has_host_sum(const Parameter& parameter) const {
-    return options.micro_batches > 0 && parameter.resident_segments == 0;
+    return options.micro_batches > 0 && parameter.device_segments == 0;
   }
   /// Accumulate::trainer: whether an update reads some of the gradient where it is.
   [[nodiscard]] bool read_in_place(const Parameter& parameter) const {
-    return options.micro_batches == 0 && parameter.resident_segments > 0;
+    return options.micro_batches == 0 && parameter.device_segments > 0;
   }
   /// Whether some of the bucket's segments are `in_update`.
   [[nodiscard]] bool takes_part(std::uint32_t bucket) const {
@@ -232,9 +253,9 @@ struct Flow {
   };
   [[nodiscard]] Share share() const {
     Share share;
-    for (std::size_t i = 0; i < buckets.size(); ++i) {
+    for (std::uint32_t i = 0; i < buckets.size(); ++i) {
       share.elems += layout.buckets[i].padded_elems;
-      if (buckets[i].resident) share.resident_elems += layout.buckets[i].padded_elems;
+      if (is_resident(i)) share.resident_elems += layout.buckets[i].padded_elems;
     }
     return share;
   }

@@ -12,7 +12,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
   parameter.gradient = gradient;
   parameter.has_gradient = true;
   parameter.micro_batches += 1;
-  if (flow_.has_resident_sum(parameter)) return queue_sum(parameter, index);
+  if (flow_.has_device_sum(parameter)) return queue_sum(parameter, index);
   if (take_packed(index)) return;
   if (flow_.sums == nullptr) queue_norm(parameter, index);
   const bool first = parameter.micro_batches == 1;
@@ -20,7 +20,7 @@ void GradientOut::take(std::uint32_t index, const void* gradient, NativeStream s
   for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
     const std::uint32_t segment = parameter.segments.first + i;
     const std::uint32_t bucket = flow_.layout.segments[segment].bucket;
-    if (flow_.buckets[bucket].resident) continue;  // read where it is
+    if (flow_.updated_on_device(bucket)) continue;  // read where it is
     flow_.segments[segment].copies_queued += 1;
     parameter.unlanded_copies += 1;
     if (flow_.buckets[bucket].slot.direct && flow_.sums == nullptr) {
@@ -155,7 +155,7 @@ void GradientOut::wait_taken(std::unique_lock<std::mutex>& lock, std::uint32_t i
   const std::uint32_t end = parameter.segments.first + parameter.segments.count;
   for (std::uint32_t i = end; i-- > parameter.segments.first;) {
     const BucketRun& bucket = flow_.buckets[flow_.layout.segments[i].bucket];
-    if (bucket.resident) continue;
+    if (bucket.home != plan::Home::host) continue;
     flow_.backend.wait_event(stream, flow_.segments[i].arrived);
     if (bucket.ring == nullptr) return;
   }

@@ -27,9 +27,9 @@ class GradientOut {
   /// `scalars`: device memory of one GradientScalars for each parameter.
   GradientOut(Flow& flow, void* scalars, ArrivalListener& listener)
       : flow_(flow), scalars_(static_cast<std::byte*>(scalars)), listener_(listener) {}
-  /// Accumulate::host: where resident sums are.
+  /// Accumulate::host: where the sums on the device are.
   void set_resident(Resident* resident) noexcept { resident_ = resident; }
-  /// Queues the norm of a resident sum that got fewer micro-batches than it could.
+  /// Queues the norm of a sum on the device that got fewer micro-batches than it could.
   void queue_norm_of_sum(std::uint32_t parameter);
   /// The scalars lie elsewhere now. Between steps.
   void set_scalars(void* scalars) noexcept { scalars_ = static_cast<std::byte*>(scalars); }

@@ -67,6 +67,7 @@ struct Pipeline::Mark {
         slots(pipeline.slots_),
         node_elems(pipeline.flow_.layout.node_elems),
         homes(pipeline.flow_.homes()),
+        streamed(pipeline.streamed_->mark()),
         uploads_ahead(pipeline.flow_.options.uploads_ahead),
         sums(pipeline.flow_.sums),
         stats(pipeline.flow_.stats),
@@ -77,7 +78,8 @@ struct Pipeline::Mark {
   Sizes sizes;
   std::size_t slots;
   std::vector<std::uint64_t> node_elems;
-  std::vector<bool> homes;
+  std::vector<plan::Home> homes;
+  Streamed::Mark streamed;
   bool uploads_ahead;
   HostSums* sums;
   StepStats stats;
@@ -110,7 +112,7 @@ void Pipeline::grow(const topology::Machine& machine, const Model& model) {
 void Pipeline::settle(std::unique_lock<std::mutex>& lock) {
   wait_for_idle(lock);
   if (!open_gate_) return;
-  flow_.backend.record(uploads_passed_, flow_.resident_updates);  // counts on their way
+  flow_.backend.record(uploads_passed_, flow_.device_updates);  // counts on their way
   flow_.synchronize(lock, uploads_passed_, "commit(): updates on the device");
 }
 
@@ -128,12 +130,14 @@ void Pipeline::add_generation(std::unique_lock<std::mutex>& lock, const topology
     load(lock, model.parameters, mark.scalars);
     if (config_.placement == Placement::automatic) next = start_automatic(lock);
     report_staging();
+    warn(streamed_->pin());
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     roll_back(mark);
     throw;
   }
-  if (flow_.resident_count > 0) gate_->fetch_overflow_counts();
+  streamed_->settle();
+  if (flow_.device_count() > 0) gate_->fetch_overflow_counts();
   auto_ = std::move(next);
   forget_work(mark);
 }
@@ -155,6 +159,7 @@ void Pipeline::roll_back(Mark& mark) noexcept {
   cut(flow_.packings, mark.packings);
   cut(packings_, mark.packings);
   resident_->release_from(mark.generations);
+  streamed_->go_back(mark.streamed, mark.sizes.buckets);
   cut(flow_.generations, mark.generations);
   cut(flow_.parameters, mark.sizes.parameters);
   cut(flow_.segments, mark.sizes.segments);
@@ -238,15 +243,16 @@ void Pipeline::append_parameters(const Model& model) {
 }
 
 void Pipeline::append_buckets(const plan::PlacedModel& placed) {
-  std::vector<bool> resident = flow_.homes();
-  resident.insert(resident.end(), placed.resident.begin(), placed.resident.end());
+  std::vector<plan::Home> homes = flow_.homes();
+  homes.insert(homes.end(), placed.homes.begin(), placed.homes.end());
   host_room_.insert(host_room_.end(), placed.host_room.begin(), placed.host_room.end());
   flow_.segments.resize(flow_.layout.segments.size());
   flow_.buckets.resize(flow_.layout.buckets.size());
   for (std::size_t i = flow_.generations.back().first_bucket; i < flow_.buckets.size(); ++i) {
     flow_.buckets[i].generation = count32(flow_.generations.size() - 1);
   }
-  flow_.set_homes(resident);
+  flow_.set_homes(homes);
+  require_streamable(homes, "commit()");
   // An update of each bucket or a norm of each segment, a task for each buffer of the rings, and
   // with an open gate one for the scalars of each bucket.
   flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64 +
@@ -258,7 +264,9 @@ void Pipeline::append_buckets(const plan::PlacedModel& placed) {
 
 void Pipeline::append_memory(const topology::Machine& machine) {
   scalars_ = ScalarTable(flow_.backend, machine, flow_.parameters.size());
-  resident_->allocate_new(config_.device_budget_bytes);
+  const std::vector<plan::Home> homes = flow_.homes();
+  resident_->allocate_new(device_room(homes, config_.device_budget_bytes, Keep::held));
+  streamed_->allocate();
   const auto first = static_cast<std::ptrdiff_t>(flow_.generations.back().first_bucket);
   if (std::find(host_room_.begin() + first, host_room_.end(), true) != host_room_.end()) {
     append_host_memory(machine);
@@ -449,13 +457,15 @@ void Pipeline::load(std::unique_lock<std::mutex>& lock, std::span<const Paramete
   if (Packing* packing = flow_.buckets.size() > first ? flow_.buckets[first].packing : nullptr) {
     packing->load_tables(lock);
   }
-  const std::vector<bool> resident = flow_.homes();
-  std::vector<bool> at_first = resident;
-  for (std::size_t i = first; i < at_first.size(); ++i) at_first[i] = !host_room_[i];
+  const std::vector<plan::Home> homes = flow_.homes();
+  std::vector<plan::Home> at_first = homes;
+  for (std::size_t i = first; i < at_first.size(); ++i) {
+    at_first[i] = host_room_[i] ? plan::Home::host : plan::Home::device_resident;
+  }
   flow_.set_homes(at_first);
   whole_state_->load(lock, masters);
-  flow_.set_homes(resident);
-  if (resident != at_first) whole_state_->move_to_device(lock, first);
+  flow_.set_homes(homes);
+  if (homes != at_first) whole_state_->move_to_device(lock, first);
 }
 
 }  // namespace outboard::pipeline

@@ -93,6 +93,7 @@ MemoryLedger Pipeline::ledger() {
     add_device("block norms", held.norms);
     add_device("gradient accumulator", held.sums);
   }
+  add_device("stream buffers", streamed_->held());
   for (const Packing* packing : flow_.packings) {
     for (const std::span<const std::byte> range : packing->held()) {
       add_device("packed small tensors", range);
@@ -106,8 +107,10 @@ void Pipeline::add_host_memory(MemoryLedger& ledger) const {
   const auto add_arenas = [&](const memory::StateStore& store) {
     for (const auto& info : store.arenas()) {
       if (info.arena.bytes().empty()) continue;
-      ledger.entries.push_back({info.purpose, MemoryPlace::host_pageable, info.arena.node(),
-                                info.arena.bytes().size(), info.arena.bytes().data()});
+      const auto place = streamed_->pinned(info.arena.bytes().data()) ? MemoryPlace::host_pinned
+                                                                      : MemoryPlace::host_pageable;
+      ledger.entries.push_back({info.purpose, place, info.arena.node(), info.arena.bytes().size(),
+                                info.arena.bytes().data()});
     }
   };
   for (const Generation& generation : flow_.generations) add_arenas(generation.state);
@@ -125,6 +128,11 @@ std::string Pipeline::describe_placement() const {
   const std::size_t all = flow_.buckets.size();
   const std::string text = std::string("placement: ") + (auto_ ? "automatic, " : "") +
                            std::to_string(all) + " buckets, ";
+  if (flow_.streamed_count == all && all > 0) {
+    return text + "all streamed through the device, in " + std::to_string(plan::kStreamBuffers) +
+           " buffers of " + std::to_string(streamed_->held().size() / plan::kStreamBuffers) +
+           " bytes\n";
+  }
   if (flow_.resident_count == 0) return text + "all on the host\n";
   if (flow_.resident_count == all) return text + "all device-resident\n";
   std::ostringstream share;

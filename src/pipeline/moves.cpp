@@ -27,9 +27,10 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
   next.device_fraction = change.device_fraction;
   if (change.device_budget_bytes) next.device_budget_bytes = *change.device_budget_bytes;
   next.validate();
-  const std::vector<bool> resident =
-      plan::resident_buckets(flow_.layout, plan::wish_of(next, flow_.state_bytes().fewest));
-  if (resident != flow_.homes()) move_to(lock, resident, next.device_budget_bytes);
+  const std::vector<plan::Home> homes =
+      plan::homes_of(flow_.layout, plan::wish_of(next, flow_.state_bytes().fewest));
+  require_streamable(homes, "set_placement()");
+  if (homes != flow_.homes()) move_to(lock, homes, next.device_budget_bytes);
   // Not all of it: `log` may be what calls.
   config_.placement = next.placement;
   config_.device_fraction = next.device_fraction;
@@ -41,8 +42,8 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
 }
 
 void Pipeline::wait_for_idle(std::unique_lock<std::mutex>& lock) {
-  synchronize_uploads(lock);
-  // A gradient that was dropped may still be on its way into a resident sum.
+  synchronize_all(lock);
+  // A gradient that was dropped may still be on its way into a sum on the device.
   flow_.backend.record(uploads_passed_, flow_.norm);
   flow_.synchronize(lock, uploads_passed_, "a move of state: norms and sums on the device");
   flow_.wait_until(
@@ -50,16 +51,52 @@ void Pipeline::wait_for_idle(std::unique_lock<std::mutex>& lock) {
       "a move of state: gradients on their way");
 }
 
-void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<bool>& resident,
+void Pipeline::require_streamable(const std::vector<plan::Home>& homes, const char* call) const {
+  for (const Parameter& parameter : flow_.parameters) {
+    if (!parameter.two_phase || parameter.segments.count == 0) continue;
+    const std::uint32_t bucket = flow_.layout.segments[parameter.segments.first].bucket;
+    if (homes[bucket] != plan::Home::device_streamed) continue;
+    throw Error(ErrorCode::invalid_config,
+                std::string(call) +
+                    ": Placement::device_streamed and Lamb, which updates parameter '" +
+                    parameter.name +
+                    "': its norms need all of a parameter's state at once, and the stream buffers "
+                    "hold one bucket each; use Placement::host, fraction or device_resident, or "
+                    "another rule");
+  }
+}
+
+DeviceRoom Pipeline::device_room(const std::vector<plan::Home>& homes, std::size_t budget_bytes,
+                                 Keep keep) const {
+  const std::size_t needed = streamed_->needed_bytes(homes);
+  const std::size_t held = streamed_->held().size();
+  if (keep == Keep::nothing) return {budget_bytes, needed, needed, held};
+  return {budget_bytes, std::max(needed, held), needed > held ? needed : 0, 0};
+}
+
+/// All that the present homes need, or nothing. Nothing is held before.
+void Pipeline::allocate_on_device(std::size_t budget_bytes) {
+  resident_->allocate(device_room(flow_.homes(), budget_bytes, Keep::nothing));
+  try {
+    streamed_->allocate();
+  } catch (...) {
+    resident_->release();
+    streamed_->release();
+    throw;
+  }
+}
+
+void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<plan::Home>& homes,
                        std::size_t budget_bytes) {
   wait_for_idle(lock);
-  resident_->require_room_for(resident, budget_bytes);
+  resident_->require_room_for(homes, device_room(homes, budget_bytes, Keep::nothing));
   whole_state_->move_to_host(lock);
-  const std::vector<bool> nobody(resident.size(), false);
+  const std::vector<plan::Home> nobody(homes.size(), plan::Home::host);
   resident_->release();
-  flow_.set_homes(resident);
+  streamed_->release();
+  flow_.set_homes(homes);
   try {
-    resident_->allocate(budget_bytes);
+    allocate_on_device(budget_bytes);
   } catch (const Error& failure) {
     flow_.set_homes(nobody);
     if (failure.code() != ErrorCode::out_of_memory) throw;
@@ -71,7 +108,8 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<boo
     throw;
   }
   whole_state_->move_to_device(lock);
-  if (flow_.resident_count > 0) gate_->fetch_overflow_counts();
+  warn(streamed_->pin());
+  if (flow_.device_count() > 0) gate_->fetch_overflow_counts();
 }
 
 // --- automatic ----------------------------------------------------------------------------------
@@ -117,7 +155,7 @@ void Pipeline::place_automatically(std::unique_lock<std::mutex>& lock) {
   if (!choice) return;
   if (!choice->worth_a_move) return auto_->stayed(*choice);
   try {
-    move_to(lock, choice->resident, config_.device_budget_bytes);
+    move_to(lock, choice->homes, config_.device_budget_bytes);
   } catch (const Error& failure) {
     if (failure.code() != ErrorCode::out_of_memory) throw;
     warn(std::string("placement: automatic: ") + failure.what());

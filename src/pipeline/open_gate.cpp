@@ -102,7 +102,7 @@ void OpenGate::scalars_landed(void* self, std::uint64_t range) noexcept {
   auto& gate = *static_cast<OpenGate*>(self);
   const std::lock_guard lock(gate.flow_.mutex);
   // What follows may call the device, which a callback must not.
-  if (gate.flow_.resident_count > 0 || gate.flow_.options.check_waits) {
+  if (gate.flow_.device_count() > 0 || gate.flow_.options.check_waits) {
     exec::Task task;
     task.node = 0;
     task.priority = kBeforeUpdates;
@@ -126,7 +126,8 @@ void OpenGate::known_on_executor(void* self, std::uint64_t range) noexcept {
   gate.flow_.finish_task();
 }
 
-/// Of all parameters in [first, last] that were asked for.
+/// Of all parameters in [first, last] that were asked for. Their buckets open as backward goes,
+/// from the last on: streamed state comes to the device in that order.
 void OpenGate::known(std::uint32_t first, std::uint32_t last) {
   for (std::uint32_t p = first; p <= last; ++p) {
     if (flow_.parameters[p].open == OpenState::asked) judge(p);
@@ -136,7 +137,7 @@ void OpenGate::known(std::uint32_t first, std::uint32_t last) {
   const std::uint32_t begin = flow_.parameters[first].segments.first;
   const std::uint32_t end = of_last.first + of_last.count;
   std::uint32_t before = UINT32_MAX;
-  for (std::uint32_t i = begin; i < end; ++i) {
+  for (std::uint32_t i = end; i-- > begin;) {
     const std::uint32_t bucket = flow_.layout.segments[i].bucket;
     if (bucket != before) try_open(bucket);
     before = bucket;

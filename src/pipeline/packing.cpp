@@ -73,7 +73,7 @@ bool Packing::pack(std::uint32_t index, void* scalars) {
   Parameter& parameter = flow_.parameters[index];
   const plan::Segment& segment = flow_.layout.segments[parameter.segments.first];
   const plan::Bucket& bucket = flow_.layout.buckets[segment.bucket];
-  if (!bucket.packs(segment) || flow_.is_resident(segment)) return false;
+  if (!bucket.packs(segment) || flow_.updated_on_device(segment.bucket)) return false;
   Group& group = this->group(segment.bucket);
   if (group.packed == 0 && !take_buffer(group)) return false;
   group.from = group.packed == 0 ? segment.offset : std::min(group.from, segment.offset);

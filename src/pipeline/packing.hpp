@@ -21,8 +21,8 @@
 
 namespace outboard::pipeline {
 
-/// Only buckets whose slot is direct pack, while they are not resident. One for the buckets of each
-/// generation.
+/// Only buckets whose slot is direct pack, while the device does not update them. One for the
+/// buckets of each generation.
 class Packing {
  public:
   /// Allocates nothing yet.

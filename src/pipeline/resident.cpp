@@ -17,20 +17,20 @@ Resident::~Resident() {
   flow_.backend.destroy_event(updated_);
 }
 
-void Resident::allocate(std::size_t budget_bytes) {
+void Resident::allocate(const DeviceRoom& room) {
   parts_.clear();
-  allocate_new(budget_bytes);
+  allocate_new(room);
 }
 
-void Resident::allocate_new(std::size_t budget_bytes) {
+void Resident::allocate_new(const DeviceRoom& room) {
   const std::size_t before = parts_.size();
   const std::size_t held = held_bytes(1);
-  const std::vector<bool> resident = flow_.homes();
+  const std::vector<plan::Home> homes = flow_.homes();
   std::vector<Part> parts;
   for (std::size_t i = before; i < flow_.generations.size(); ++i) {
-    parts.emplace_back().layout = lay_out(flow_.generations[i], resident);
+    parts.emplace_back().layout = lay_out(flow_.generations[i], homes);
   }
-  require_room(parts, held, budget_bytes);
+  require_room(parts, held, room);
   try {
     for (Part& part : parts) {
       parts_.push_back(std::move(part));
@@ -54,48 +54,51 @@ void Resident::allocate(Part& part) {
 }
 
 /// What is held now is given back first.
-void Resident::require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const {
+void Resident::require_room_for(const std::vector<plan::Home>& homes,
+                                const DeviceRoom& room) const {
   std::vector<Part> parts;
   for (const Generation& generation : flow_.generations) {
-    parts.emplace_back().layout = lay_out(generation, resident);
+    parts.emplace_back().layout = lay_out(generation, homes);
   }
-  require_room(parts, 0, budget_bytes);
+  require_room(parts, 0, room);
 }
 
 Resident::Layout Resident::lay_out(const Generation& generation,
-                                   const std::vector<bool>& resident) const {
+                                   const std::vector<plan::Home>& homes) const {
   Layout layout;
   layout.streams = generation.streams.streams();
   for (std::uint32_t i = generation.first_bucket; i < generation.end_bucket; ++i) {
     layout.offset.push_back(layout.stream_bytes);
-    if (resident[i]) layout.stream_bytes += flow_.layout.buckets[i].padded_elems * sizeof(float);
+    if (homes[i] != plan::Home::device_resident) continue;
+    layout.stream_bytes += flow_.layout.buckets[i].padded_elems * sizeof(float);
   }
-  if (flow_.options.micro_batches > 0) lay_out_sums(generation, resident, layout);
-  lay_out_norms(generation, resident, layout);
+  if (flow_.options.micro_batches > 0) lay_out_sums(generation, homes, layout);
+  lay_out_norms(generation, homes, layout);
   return layout;
 }
 
 /// Of a parameter whose buckets have one home.
-bool Resident::is_resident(const Parameter& parameter, const std::vector<bool>& resident) const {
-  if (parameter.segments.count == 0) return false;
-  return resident[flow_.layout.segments[parameter.segments.first].bucket];
+plan::Home Resident::home_of(const Parameter& parameter,
+                             const std::vector<plan::Home>& homes) const {
+  if (parameter.segments.count == 0) return plan::Home::host;
+  return homes[flow_.layout.segments[parameter.segments.first].bucket];
 }
 
-void Resident::lay_out_sums(const Generation& generation, const std::vector<bool>& resident,
+void Resident::lay_out_sums(const Generation& generation, const std::vector<plan::Home>& homes,
                             Layout& layout) const {
   for (std::uint32_t i = generation.first_parameter; i < generation.end_parameter; ++i) {
     const Parameter& parameter = flow_.parameters[i];
     layout.sum_offset.push_back(layout.sum_bytes);
-    if (!is_resident(parameter, resident)) continue;
-    layout.sum_bytes += core::round_up(parameter.elems * sizeof(float), kDeviceAlign);
+    if (home_of(parameter, homes) == plan::Home::host) continue;
+    layout.sum_bytes += core::round_up(parameter.elems * sizeof(float), core::kDeviceAlign);
   }
 }
 
 /// One parameter after the other takes both phases, so all use one area for their blocks.
-void Resident::lay_out_norms(const Generation& generation, const std::vector<bool>& resident,
+void Resident::lay_out_norms(const Generation& generation, const std::vector<plan::Home>& homes,
                              Layout& layout) const {
   const auto takes_part = [&](const Parameter& parameter) {
-    return parameter.two_phase && is_resident(parameter, resident);
+    return parameter.two_phase && home_of(parameter, homes) == plan::Home::device_resident;
   };
   std::uint64_t most = 0;
   for (std::uint32_t i = generation.first_parameter; i < generation.end_parameter; ++i) {
@@ -122,41 +125,49 @@ std::size_t Resident::held_bytes(std::size_t align) const {
 }
 
 std::size_t Resident::most_overhead_bytes() const {
-  const std::vector<bool> all(flow_.buckets.size(), true);
-  std::size_t bytes = flow_.options.micro_batches > 0 ? flow_.parameters.size() * kDeviceAlign : 0;
+  const std::vector<plan::Home> all(flow_.buckets.size(), plan::Home::device_resident);
+  std::size_t bytes =
+      flow_.options.micro_batches > 0 ? flow_.parameters.size() * core::kDeviceAlign : 0;
   for (const Generation& generation : flow_.generations) {
     const Layout layout = lay_out(generation, all);
-    bytes += layout.norm_bytes + (layout.streams + 1) * kDeviceAlign;
+    bytes += layout.norm_bytes + (layout.streams + 1) * core::kDeviceAlign;
   }
   return bytes;
 }
 
 /// For `parts`, which come beside `held_bytes`; what else is held now is given back first.
 void Resident::require_room(std::span<const Part> parts, std::size_t held_bytes,
-                            std::size_t budget_bytes) const {
-  const auto require = [](std::size_t needed, std::size_t there, const std::string& which,
-                          const char* remedy) {
-    if (needed <= there) return;
-    throw Error(ErrorCode::out_of_memory,
-                "device-resident optimizer state needs " + std::to_string(needed) +
-                    " bytes of device memory and " + which + ": " + std::to_string(needed - there) +
-                    " bytes short; " + remedy);
-  };
-  std::size_t aligned = 0;
-  std::size_t needed = held_bytes;
+                            const DeviceRoom& room) const {
+  std::size_t resident = 0;
+  std::size_t aligned = room.new_buffer_bytes;
+  std::size_t needed = held_bytes + room.buffer_bytes;
   for (const Part& part : parts) {
-    aligned += part.layout.bytes(kDeviceAlign);
+    resident += part.layout.stream_bytes;
+    aligned += part.layout.bytes(core::kDeviceAlign);
     needed += part.layout.bytes(1);
   }
   if (aligned == 0) return;
+  const std::string what = resident > 0 ? "device-resident" : "streamed";
+  const std::string smaller =
+      resident > 0 ? "a smaller fraction" : "a smaller Config::bucket_bytes";
+  const auto require = [&](std::size_t bytes, std::size_t there, const std::string& which,
+                           const std::string& remedy) {
+    if (bytes <= there) return;
+    throw Error(ErrorCode::out_of_memory, what + " optimizer state needs " + std::to_string(bytes) +
+                                              " bytes of device memory and " + which + ": " +
+                                              std::to_string(bytes - there) + " bytes short; " +
+                                              remedy);
+  };
   const device::MemoryInfo memory = flow_.backend.memory();
-  const std::size_t given_back = held_bytes == 0 ? this->held_bytes() : 0;
+  const std::size_t given_back =
+      (held_bytes == 0 ? this->held_bytes() : 0) + room.freed_buffer_bytes;
   const std::size_t free_bytes = memory.limit_bytes - memory.used_bytes + given_back;
   require(aligned, free_bytes,
           std::to_string(free_bytes) + " of " + std::to_string(memory.limit_bytes) + " are free",
-          "use Placement::host or a smaller fraction, or a larger device");
-  require(needed, budget_bytes, "Config::device_budget_bytes is " + std::to_string(budget_bytes),
-          "use a smaller fraction or raise the budget");
+          "use Placement::host or " + smaller + ", or a larger device");
+  require(needed, room.budget_bytes,
+          "Config::device_budget_bytes is " + std::to_string(room.budget_bytes),
+          "use " + smaller + " or raise the budget");
 }
 
 void Resident::release_from(std::size_t generation) noexcept {
@@ -193,13 +204,20 @@ std::byte* Resident::stream_address(const plan::Segment& segment, std::size_t in
 }
 
 Resident::Address Resident::address(const plan::Segment& segment) const {
+  BucketAddress bucket{};
+  const std::size_t streams = flow_.generation(segment.bucket).streams.streams();
+  for (std::size_t i = 0; i < streams; ++i) bucket[i] = bucket_address(segment.bucket, i);
+  return address_in(bucket, segment);
+}
+
+Resident::Address Resident::address_in(const BucketAddress& bucket,
+                                       const plan::Segment& segment) const {
   const Parameter& parameter = flow_.parameters[segment.parameter];
+  const std::size_t offset = segment.offset * sizeof(float);
   Address out;
-  out.param = stream_address(segment, 0);
-  for (std::size_t i = 0; i < parameter.rule_streams; ++i) {
-    out.state[i] = stream_address(segment, 1 + i);
-  }
-  if (parameter.has_ema) out.ema = stream_address(segment, parameter.ema_stream);
+  out.param = bucket[0] + offset;
+  for (std::size_t i = 0; i < parameter.rule_streams; ++i) out.state[i] = bucket[1 + i] + offset;
+  if (parameter.has_ema) out.ema = bucket[parameter.ema_stream] + offset;
   return out;
 }
 
@@ -218,7 +236,7 @@ std::byte* Resident::lr_trust(std::uint32_t parameter) const noexcept {
 
 void Resident::update(void* overflow_counts) {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
-    if (!flow_.buckets[i].resident || !flow_.takes_part(i)) continue;
+    if (!flow_.is_resident(i) || !flow_.takes_part(i)) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
     for (std::uint32_t k = bucket.first_segment; k < bucket.first_segment + bucket.segments; ++k) {
       const plan::Segment& segment = flow_.layout.segments[k];
@@ -260,16 +278,16 @@ void Resident::update_bucket(std::uint32_t index, std::byte* overflow_counts) {
   for (std::uint32_t i = 0; i < bucket.segments; ++i) {
     const plan::Segment& segment = flow_.layout.segments[bucket.first_segment + i];
     if (flow_.segments[bucket.first_segment + i].in_update) {
-      update_segment(segment, overflow_counts);
+      update_segment(segment, address(segment), overflow_counts);
     }
   }
   flow_.backend.record(flow_.buckets[index].refreshed, update_stream());
   if (flow_.open_gate()) flow_.backend.record(updated_, update_stream());
 }
 
-void Resident::update_segment(const plan::Segment& segment, std::byte* overflow_counts) {
+void Resident::update_segment(const plan::Segment& segment, const Address& state,
+                              std::byte* overflow_counts) {
   const Parameter& parameter = flow_.parameters[segment.parameter];
-  const Address state = address(segment);
   device::DeviceUpdate arguments;
   arguments.grad = gradient(segment);
   arguments.weight = {flow_.weight_address(segment), optim::format_of(parameter.dtype)};

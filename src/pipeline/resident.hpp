@@ -2,7 +2,8 @@
 /// The short way for device-resident buckets: state in device memory, updated there by the rule's
 /// device kernels, gradient and weight used where they are. Updates run on the norm stream, which
 /// waits for nothing that the host does: they begin when the gate opens. Under Schedule::open they
-/// have a stream of their own, since norms must not wait for readers.
+/// have a stream of their own, since norms must not wait for readers. Sums of gradients that
+/// streamed buckets need on the device are kept here too.
 #pragma once
 
 #include <array>
@@ -10,9 +11,18 @@
 #include <span>
 #include <vector>
 
+#include "core/host_layout.hpp"
 #include "pipeline/flow.hpp"
 
 namespace outboard::pipeline {
+
+/// What optimizer state may take of the device, and what goes of that to its stream buffers.
+struct DeviceRoom {
+  std::size_t budget_bytes = 0;
+  std::size_t buffer_bytes = 0;        ///< in the end
+  std::size_t new_buffer_bytes = 0;    ///< of those, to be allocated
+  std::size_t freed_buffer_bytes = 0;  ///< given back first
+};
 
 class Resident {
  public:
@@ -23,16 +33,16 @@ class Resident {
   Resident& operator=(const Resident&) = delete;
 
   /// Allocates the state of the buckets that are resident now, each generation's by itself; with
-  /// Accumulate::host also their parameters' sums of gradients. Nothing is held before.
-  /// @throws Error{out_of_memory} saying how much is missing of `budget_bytes` or of what is free;
-  /// nothing is allocated then.
-  void allocate(std::size_t budget_bytes);
+  /// Accumulate::host also the sums of gradients of all that the device updates. Nothing is held
+  /// before. @throws Error{out_of_memory} saying how much is missing of the budget or of what is
+  /// free; nothing is allocated then.
+  void allocate(const DeviceRoom& room);
   /// The same for generations that have come since; what is held stays where it is and counts.
-  void allocate_new(std::size_t budget_bytes);
+  void allocate_new(const DeviceRoom& room);
   /// Gives back what generations from this one on hold.
   void release_from(std::size_t generation) noexcept;
-  /// @throws as allocate() would for these buckets, once what is held now is given back.
-  void require_room_for(const std::vector<bool>& resident, std::size_t budget_bytes) const;
+  /// @throws as allocate() would for these homes, once what is held now is given back.
+  void require_room_for(const std::vector<plan::Home>& homes, const DeviceRoom& room) const;
   /// Gives all of it back.
   void release() noexcept { release_from(0); }
 
@@ -48,14 +58,19 @@ class Resident {
   /// Makes `stream` wait for the last update() or update_bucket().
   void order_behind_updates(NativeStream stream);
 
-  /// Device addresses of a resident segment's state, for reading and loading it. Null: its rule has
-  /// none such.
+  /// Device addresses of a segment's state. Null: its rule has none such.
   struct Address {
     std::byte* param = nullptr;
     std::array<void*, optim::kMaxRuleStreams> state{};
     std::byte* ema = nullptr;
   };
   [[nodiscard]] Address address(const plan::Segment& segment) const;
+  /// The start of a bucket's state, wherever it is on the device, in each stream of its generation.
+  using BucketAddress = std::array<std::byte*, optim::kMaxStreams>;
+  [[nodiscard]] Address address_in(const BucketAddress& bucket, const plan::Segment& segment) const;
+  /// Queues the update of one segment whose state is there, behind the updates before it.
+  void update_segment(const plan::Segment& segment, const Address& state,
+                      std::byte* overflow_counts);
   /// The same in stream `index` of its generation, whatever the parameter's rule.
   [[nodiscard]] std::byte* stream_address(const plan::Segment& segment, std::size_t index) const;
   /// Of a whole resident bucket.
@@ -64,8 +79,8 @@ class Resident {
     const Part& part = parts_[flow_.buckets[bucket].generation];
     return static_cast<std::byte*>(part.streams[index]) + part.layout.offset[bucket - first];
   }
-  /// Accumulate::host: device address of a resident parameter's FP32 sum; null if the trainer adds
-  /// up.
+  /// Accumulate::host: device address of the FP32 sum of a parameter that the device updates; null
+  /// if the trainer adds up.
   [[nodiscard]] std::byte* sums(std::uint32_t parameter) const noexcept {
     const Part& part = parts_[flow_.parameters[parameter].generation];
     return part.sums == nullptr ? nullptr : part.sums + part.layout.sum_offset[in_part(parameter)];
@@ -78,13 +93,11 @@ class Resident {
   };
   [[nodiscard]] Held held(std::size_t generation) const;
   /// What is held now, each allocation rounded up to `align`.
-  [[nodiscard]] std::size_t held_bytes(std::size_t align = kDeviceAlign) const;
+  [[nodiscard]] std::size_t held_bytes(std::size_t align = core::kDeviceAlign) const;
   /// Beside whole buckets' state, were all of them resident: norms, and what is rounded up.
   [[nodiscard]] std::size_t most_overhead_bytes() const;
 
  private:
-  static constexpr std::size_t kDeviceAlign = 256;  // as device memory is handed out
-
   // Of one generation; its buckets and parameters are counted from its first.
   struct Layout {
     std::vector<std::size_t> offset;  // bytes in each stream, by bucket
@@ -107,15 +120,15 @@ class Resident {
     return parameter - flow_.generations[generation].first_parameter;
   }
   [[nodiscard]] Layout lay_out(const Generation& generation,
-                               const std::vector<bool>& resident) const;
-  void lay_out_sums(const Generation& generation, const std::vector<bool>& resident,
+                               const std::vector<plan::Home>& homes) const;
+  void lay_out_sums(const Generation& generation, const std::vector<plan::Home>& homes,
                     Layout& layout) const;
-  void lay_out_norms(const Generation& generation, const std::vector<bool>& resident,
+  void lay_out_norms(const Generation& generation, const std::vector<plan::Home>& homes,
                      Layout& layout) const;
-  [[nodiscard]] bool is_resident(const Parameter& parameter,
-                                 const std::vector<bool>& resident) const;
+  [[nodiscard]] plan::Home home_of(const Parameter& parameter,
+                                   const std::vector<plan::Home>& homes) const;
   void require_room(std::span<const Part> parts, std::size_t held_bytes,
-                    std::size_t budget_bytes) const;
+                    const DeviceRoom& room) const;
   void allocate(Part& part);
   void release(Part& part) noexcept;
   [[nodiscard]] simd::ConstElements gradient(const plan::Segment& segment) const;
@@ -123,10 +136,7 @@ class Resident {
     return parts_[flow_.parameters[parameter].generation].norms;
   }
   [[nodiscard]] std::byte* lr_trust(std::uint32_t parameter) const noexcept;
-  [[nodiscard]] NativeStream update_stream() const noexcept {
-    return flow_.open_gate() ? flow_.resident_updates : flow_.norm;
-  }
-  void update_segment(const plan::Segment& segment, std::byte* overflow_counts);
+  [[nodiscard]] NativeStream update_stream() const noexcept { return flow_.device_update_stream(); }
 
   Flow& flow_;
   device::Event updated_;    // the last update()

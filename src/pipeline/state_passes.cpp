@@ -27,7 +27,7 @@ void WholeState::run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentR
   const std::uint32_t first = flow_.layout.segments[only.first].bucket;
   const std::uint32_t last = flow_.layout.segments[only.first + only.count - 1].bucket;
   for (std::uint32_t i = first; i <= last; ++i) {
-    if (flow_.buckets[i].resident) continue;
+    if (flow_.is_resident(i)) continue;
     const plan::Bucket& bucket = flow_.layout.buckets[i];
     exec::Task task;
     task.node = bucket.node;

@@ -86,11 +86,13 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
     // Accumulate::host: wherever its sum is, the gradient is read before step().
     const bool may_become = auto_ && flow_.options.micro_batches == 0;
     if (parameter.has_gradient && (in_place || may_become)) {
-      const bool all = parameter.resident_segments == parameter.segments.count;
+      const bool all = parameter.device_segments == parameter.segments.count;
       const char* how = may_become ? "may become " : all ? "is " : "is in part ";
+      const char* what =
+          flow_.streamed_count > 0 ? "streamed through the device" : "device-resident";
       throw Error(ErrorCode::protocol_error,
-                  "wait_gradient_taken(): " + quoted(parameter) + " " + how +
-                      "device-resident, so its gradient is read where it is by the update that "
+                  "wait_gradient_taken(): " + quoted(parameter) + " " + how + what +
+                      ", so its gradient is read where it is by the update that "
                       "step() starts; call step() first, or keep a buffer for each gradient");
     }
     if (in_place) weight_in_->wait_refreshed(lock, id.value, stream);
@@ -164,7 +166,7 @@ void Pipeline::complete_sums(std::unique_lock<std::mutex>& lock) {
   for (std::uint32_t i = 0; i < flow_.parameters.size(); ++i) {
     const Parameter& parameter = flow_.parameters[i];
     if (!parameter.has_gradient || parameter.micro_batches == flow_.options.micro_batches) continue;
-    if (flow_.has_resident_sum(parameter)) {
+    if (flow_.has_device_sum(parameter)) {
       gradient_out_->queue_norm_of_sum(i);
       continue;
     }
@@ -226,9 +228,15 @@ void Pipeline::apply(std::unique_lock<std::mutex>& lock, std::span<const optim::
   begin_update(groups, coeff);
   order_uploads_behind_readers();
   flow_.stats.steps_applied += 1;
-  if (flow_.resident_count > 0) resident_->update(overflow_counts());
+  update_on_device();
   start_updates();
   if (config_.schedule != Schedule::exact) finish_in_step(lock);  // Schedule::open has its own way
+}
+
+/// Resident state first: it has nothing to wait for.
+void Pipeline::update_on_device() {
+  if (flow_.resident_count > 0) resident_->update(overflow_counts());
+  if (flow_.streamed_count > 0) streamed_->update(overflow_counts());
 }
 
 void Pipeline::begin_update(std::span<const optim::Group> groups, double coeff) {
@@ -248,15 +256,15 @@ void Pipeline::begin_update(std::span<const optim::Group> groups, double coeff) 
 }
 
 void Pipeline::order_uploads_behind_readers() {
-  if (flow_.resident_count < flow_.buckets.size()) readers_->order_behind(flow_.up);
-  if (flow_.resident_count > 0) readers_->order_behind(flow_.norm);
+  if (flow_.device_count() < flow_.buckets.size()) readers_->order_behind(flow_.up);
+  if (flow_.device_count() > 0) readers_->order_behind(flow_.norm);
   readers_->forget();
   if (!config_.check_waits) return;
   for (std::uint32_t i = 0; i < flow_.segments.size(); ++i) {
     if (!flow_.segments[i].in_update) continue;
     const plan::Segment& segment = flow_.layout.segments[i];
     const Parameter& parameter = flow_.parameters[segment.parameter];
-    flow_.backend.fill(flow_.is_resident(segment) ? flow_.norm : flow_.up,
+    flow_.backend.fill(flow_.updated_on_device(segment.bucket) ? flow_.norm : flow_.up,
                        {flow_.weight_address(segment), optim::format_of(parameter.dtype)},
                        segment.elems, optim::nan_bits(parameter.dtype));
   }
@@ -266,7 +274,7 @@ void Pipeline::order_uploads_behind_readers() {
 
 void Pipeline::start_updates() {
   for (std::uint32_t i = 0; i < flow_.layout.buckets.size(); ++i) {
-    if (flow_.buckets[i].resident || !flow_.takes_part(i)) continue;
+    if (flow_.updated_on_device(i) || !flow_.takes_part(i)) continue;
     // Even if its upload could not be queued the bucket is updated: that raises the flag which the
     // up stream may wait for already.
     if (flow_.options.uploads_ahead) flow_.capture_failure([&] { weight_in_->queue_ahead(i); });
@@ -310,9 +318,16 @@ void Pipeline::synchronize_uploads(std::unique_lock<std::mutex>& lock) {
       lock, [&] { return flow_.updates_running == 0 && flow_.uploads_unqueued == 0; },
       "the updates and uploads of the last step");
   if (flow_.resident_count > 0) resident_->order_behind_updates(flow_.up);
+  if (flow_.streamed_count > 0) streamed_->order_behind_updates(flow_.up);
   for (Packing* packing : flow_.packings) packing->order_behind_unpacking(flow_.up);
   flow_.backend.record(uploads_passed_, flow_.up);
   flow_.synchronize(lock, uploads_passed_, "the uploads of refreshed weights");
+}
+
+/// Streamed state is on the host again too.
+void Pipeline::synchronize_all(std::unique_lock<std::mutex>& lock) {
+  if (flow_.streamed_count > 0) streamed_->order_behind_copies(flow_.up);
+  synchronize_uploads(lock);
 }
 
 // --- the weight is back -------------------------------------------------------------------------

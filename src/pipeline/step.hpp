@@ -24,6 +24,7 @@
 #include "pipeline/resident.hpp"
 #include "pipeline/scalar_table.hpp"
 #include "pipeline/step_gate.hpp"
+#include "pipeline/streamed.hpp"
 #include "pipeline/update.hpp"
 #include "pipeline/weight_in.hpp"
 #include "pipeline/whole_state.hpp"
@@ -132,8 +133,13 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   // moves.cpp
   void require_movable() const;
   void move(std::unique_lock<std::mutex>& lock, const PlacementChange& change);
-  void move_to(std::unique_lock<std::mutex>& lock, const std::vector<bool>& resident,
+  void move_to(std::unique_lock<std::mutex>& lock, const std::vector<plan::Home>& homes,
                std::size_t budget_bytes);
+  void require_streamable(const std::vector<plan::Home>& homes, const char* call) const;
+  enum class Keep : std::uint8_t { nothing, held };  ///< of what is held on the device now
+  [[nodiscard]] DeviceRoom device_room(const std::vector<plan::Home>& homes,
+                                       std::size_t budget_bytes, Keep keep) const;
+  void allocate_on_device(std::size_t budget_bytes);
   void wait_for_idle(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] std::unique_ptr<AutoPlacement> start_automatic(std::unique_lock<std::mutex>& lock);
   void place_automatically(std::unique_lock<std::mutex>& lock);
@@ -163,6 +169,8 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void upload_serially(std::unique_lock<std::mutex>& lock);
   void finish_in_step(std::unique_lock<std::mutex>& lock);
   void synchronize_uploads(std::unique_lock<std::mutex>& lock);
+  void synchronize_all(std::unique_lock<std::mutex>& lock);
+  void update_on_device();
   void skip();
   void report_weight_overflows();
   void warn(std::string text);  ///< nothing if empty
@@ -204,6 +212,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
 
   std::optional<Readers> readers_;
   std::optional<Resident> resident_;
+  std::optional<Streamed> streamed_;
   std::optional<HostSums> host_sums_;
   std::optional<StepGate> gate_;
   std::optional<WeightIn> weight_in_;

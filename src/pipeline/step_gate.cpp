@@ -112,7 +112,7 @@ void StepGate::fetch_scalars(std::unique_lock<std::mutex>& lock) {
 }
 
 device::GradientScalars StepGate::scalars_of(std::uint32_t parameter) const {
-  if (flow_.sums != nullptr && flow_.parameters[parameter].resident_segments == 0) {
+  if (flow_.sums != nullptr && flow_.parameters[parameter].device_segments == 0) {
     return flow_.sums->scalars(parameter);
   }
   device::GradientScalars scalars;
@@ -199,7 +199,7 @@ Error StepGate::give_up_error(const StepResult& result) const {
               ". Look for a diverged model or bad data; LossScaling::give_up_after sets the limit"};
 }
 
-std::uint64_t StepGate::resident_overflows(std::uint32_t parameter) const {
+std::uint64_t StepGate::device_overflows(std::uint32_t parameter) const {
   if (!overflow_counts_) return 0;
   std::uint64_t count = 0;
   const std::size_t counts = flow_.gradient_scalar_bytes();

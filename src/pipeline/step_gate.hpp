@@ -24,7 +24,8 @@ struct GateSettings {
 class StepGate {
  public:
   /// `scalars`: device memory of one GradientScalars for each parameter, then one std::uint64_t for
-  /// each, the count of resident weights that overflowed. `host`: pinned memory for both.
+  /// each, the count of weights that overflowed in updates on the device. `host`: pinned memory for
+  /// both.
   StepGate(Flow& flow, const GateSettings& settings, const void* scalars,
            std::span<std::byte> host);
   ~StepGate();
@@ -36,7 +37,7 @@ class StepGate {
     scalars_ = scalars;
     host_ = host;
   }
-  /// From now on the overflow counts come along: there is, or was, resident state.
+  /// From now on the overflow counts come along: the device updates, or did.
   void fetch_overflow_counts() noexcept { overflow_counts_ = true; }
   void set_accumulation(std::uint32_t micro_batches) noexcept {
     settings_.accumulation = micro_batches;
@@ -66,7 +67,7 @@ class StepGate {
   /// Reports the step, all of whose scalars are on the host: outcome, norm, the non-finite element.
   /// A step that leaves something out counts towards LossScaling::give_up_after.
   Verdict conclude(StepResult& result, std::uint32_t updated, std::uint32_t left_out);
-  /// Queues the copy of the counts of resident weights that became Inf, unless the last one is
+  /// Queues the copy of the counts of weights that the device made Inf, unless the last one is
   /// still on its way.
   void queue_overflow_counts(NativeStream stream);
   [[nodiscard]] bool overflow_counts_there() const { return flow_.backend.reached(fetched_); }
@@ -75,8 +76,8 @@ class StepGate {
   /// several has ended, and with which loss scale. Empty: nothing.
   [[nodiscard]] std::string news(const Verdict& verdict, const StepResult& result) const;
   [[nodiscard]] Error give_up_error(const StepResult& result) const;
-  /// Weights of a device-resident parameter that became Inf, in total, as of the last gate.
-  [[nodiscard]] std::uint64_t resident_overflows(std::uint32_t parameter) const;
+  /// Weights that became Inf in updates on the device, in total, as of the last gate.
+  [[nodiscard]] std::uint64_t device_overflows(std::uint32_t parameter) const;
 
  private:
   void queue_copy(std::size_t from, std::size_t bytes, NativeStream stream);

@@ -27,7 +27,7 @@ void Pipeline::step_open(std::unique_lock<std::mutex>& lock, std::span<const opt
     open_gate_->gradient_given(i, groups[parameter.group]);
   }
   open_gate_->finish(lock);
-  gate_->queue_overflow_counts(flow_.resident_updates);
+  gate_->queue_overflow_counts(flow_.device_updates);
   // What was queued to read weights until now does so before the next step's refreshes.
   readers_->order_behind(flow_.past_readers);
   readers_->forget();
@@ -57,9 +57,10 @@ void Pipeline::parameter_joins(std::uint32_t parameter) {
 }
 
 void Pipeline::bucket_opens(std::uint32_t bucket) {
-  if (!flow_.buckets[bucket].resident) return update_->open(bucket);
-  flow_.order_behind_readers(bucket, flow_.resident_updates);
-  resident_->update_bucket(bucket, overflow_counts());
+  if (!flow_.updated_on_device(bucket)) return update_->open(bucket);
+  flow_.order_behind_readers(bucket, flow_.device_updates);
+  if (flow_.is_resident(bucket)) return resident_->update_bucket(bucket, overflow_counts());
+  streamed_->update_bucket(bucket, overflow_counts());
 }
 
 }  // namespace outboard::pipeline

@@ -103,7 +103,7 @@ bool StepTimer::reached(const Marks& marks) const {
 double StepTimer::kernels_us(std::uint32_t index, const plan::Rates& rates) const {
   const Parameter& parameter = flow_.parameters[index];
   if (flow_.has_host_sum(parameter)) return 0.0;
-  if (flow_.has_resident_sum(parameter)) {
+  if (flow_.has_device_sum(parameter)) {
     return plan::device_sum_us(rates,
                                {.elems = parameter.elems,
                                 .gradient_bytes = parameter.elems * dtype_bytes(parameter.dtype),

@@ -53,14 +53,16 @@ void WeightIn::wait_refreshed(std::unique_lock<std::mutex>& lock, std::uint32_t 
   const Parameter& parameter = flow_.parameters[index];
   if (!parameter.ever_refreshed) return;
   const plan::SegmentRange range = parameter.segments;
-  // Each on one stream, in order: the last bucket covers the others, but for those that unpack.
+  // Each in order on one stream: the last bucket covers the others, but for those that unpack.
+  // Resident buckets are updated before streamed ones.
   const BucketRun* last_ahead = nullptr;
   const BucketRun* last_resident = nullptr;
+  const BucketRun* last_streamed = nullptr;
   for (std::uint32_t i = range.first; i < range.first + range.count; ++i) {
     const std::uint32_t index_of_bucket = flow_.layout.segments[i].bucket;
     const BucketRun& bucket = flow_.buckets[index_of_bucket];
-    if (bucket.resident && !flow_.open_gate()) {
-      last_resident = &bucket;
+    if (bucket.home != plan::Home::host && !flow_.open_gate()) {
+      (bucket.home == plan::Home::device_resident ? last_resident : last_streamed) = &bucket;
     } else if (flow_.options.uploads_ahead &&
                flow_.layout.buckets[index_of_bucket].packed_segments > 0) {
       flow_.backend.wait_event(stream, bucket.refreshed);
@@ -72,7 +74,7 @@ void WeightIn::wait_refreshed(std::unique_lock<std::mutex>& lock, std::uint32_t 
       flow_.backend.wait_event(stream, bucket.refreshed);
     }
   }
-  for (const BucketRun* bucket : {last_resident, last_ahead}) {
+  for (const BucketRun* bucket : {last_resident, last_streamed, last_ahead}) {
     if (bucket != nullptr) flow_.backend.wait_event(stream, bucket->refreshed);
   }
 }

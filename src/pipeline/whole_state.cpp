@@ -37,7 +37,7 @@ template <class Use>
 void WholeState::for_each_segment(plan::SegmentRange range, bool resident, Use use) const {
   for (std::uint32_t i = 0; i < range.count; ++i) {
     const plan::Segment& segment = flow_.layout.segments[range.first + i];
-    if (flow_.is_resident(segment) == resident) use(segment);
+    if (flow_.is_resident(segment.bucket) == resident) use(segment);
   }
 }
 
@@ -54,7 +54,7 @@ void WholeState::load(std::unique_lock<std::mutex>& lock,
   require_finite_weights(lock, "commit()", from_device);
   std::uint32_t resident = 0;
   for (std::uint32_t i = last.first_bucket; i < last.end_bucket; ++i) {
-    resident += flow_.buckets[i].resident ? 1 : 0;
+    resident += flow_.is_resident(i) ? 1 : 0;
   }
   if (resident < last.end_bucket - last.first_bucket) load_host(lock);
   if (resident > 0) load_resident(lock);
@@ -182,7 +182,7 @@ void WholeState::reread(std::unique_lock<std::mutex>& lock, std::uint32_t index,
 template <class Use>
 void WholeState::for_each_resident_stream(std::uint32_t first, Use use) const {
   for (std::uint32_t i = first; i < flow_.buckets.size(); ++i) {
-    if (!flow_.buckets[i].resident) continue;
+    if (!flow_.is_resident(i)) continue;
     const auto state = flow_.lease(i);
     for (std::size_t k = 0; k < flow_.generation(i).streams.streams(); ++k) {
       use(state.stream<std::byte>(k), resident_.bucket_address(i, k));

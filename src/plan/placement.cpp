@@ -5,6 +5,7 @@
 #include <string>
 
 #include "core/host_layout.hpp"
+#include "core/round_up.hpp"
 #include "outboard/error.hpp"
 #include "plan/planner.hpp"
 
@@ -31,39 +32,56 @@ Policy fraction_policy(const ModelLayout& layout, const PlacementWish& wish) {
 }
 
 /// A fraction is met whatever the speeds and the trainer's times.
-std::vector<bool> resident_for_fraction(const ModelLayout& layout, const PlacementWish& wish) {
+std::vector<Home> homes_for_fraction(const ModelLayout& layout, const PlacementWish& wish) {
   if (layout.buckets.empty()) return {};
   StepTimes times;
   for (std::uint32_t p = 0; p < layout.parameters.size(); ++p) times.backward.push_back({0.0, p});
   const Plan found =
       plan(layout, {.node_elems_per_s = {0.0}}, times, wish.memory, fraction_policy(layout, wish));
-  std::vector<bool> resident;
-  resident.reserve(found.buckets.size());
-  for (const BucketPlace& place : found.buckets) {
-    resident.push_back(place.home == Home::device_resident);
-  }
-  return resident;
+  std::vector<Home> homes;
+  homes.reserve(found.buckets.size());
+  for (const BucketPlace& place : found.buckets) homes.push_back(place.home);
+  return homes;
+}
+
+void require_budget(std::uint64_t needed, std::uint64_t budget, const char* what,
+                    const char* remedy) {
+  if (needed <= budget) return;
+  throw Error(ErrorCode::out_of_memory,
+              std::string(what) + " needs " + std::to_string(needed) +
+                  " bytes of device memory and Config::device_budget_bytes is " +
+                  std::to_string(budget) + ": " + std::to_string(needed - budget) +
+                  " bytes short; " + remedy);
 }
 
 void require_room_for_all(const ModelLayout& layout, const DeviceMemory& memory) {
-  const std::uint64_t needed = padded_elems(layout) * memory.state_bytes_per_elem;
-  if (needed <= memory.budget_bytes) return;
-  throw Error(ErrorCode::out_of_memory,
-              "device-resident optimizer state needs " + std::to_string(needed) +
-                  " bytes of device memory and Config::device_budget_bytes is " +
-                  std::to_string(memory.budget_bytes) + ": " +
-                  std::to_string(needed - memory.budget_bytes) +
-                  " bytes short; use Placement::fraction or Placement::host, or raise the budget");
+  require_budget(padded_elems(layout) * memory.state_bytes_per_elem, memory.budget_bytes,
+                 "device-resident optimizer state",
+                 "use Placement::fraction, device_streamed or host, or raise the budget");
+}
+
+void require_room_to_stream(const ModelLayout& layout, const PlacementWish& wish) {
+  std::uint64_t largest = 0;
+  for (const Bucket& bucket : layout.buckets) largest = std::max(largest, bucket.padded_elems);
+  const std::uint64_t streams =
+      (wish.memory.state_bytes_per_elem - wish.sum_bytes_per_elem) / sizeof(float);
+  const std::uint64_t buffer = core::round_up(largest * sizeof(float), core::kDeviceAlign);
+  require_budget(kStreamBuffers * streams * buffer + padded_elems(layout) * wish.sum_bytes_per_elem,
+                 wish.memory.budget_bytes, "streamed optimizer state",
+                 "use a smaller Config::bucket_bytes or Placement::host, or raise the budget");
 }
 
 }  // namespace
 
 PlacementWish wish_of(const Config& config, std::uint64_t state_bytes_per_elem) {
-  if (config.accumulate == Accumulate::host) state_bytes_per_elem += sizeof(float);  // the sums
-  return {config.placement,
-          config.device_fraction,
-          {config.device_budget_bytes, state_bytes_per_elem},
-          config.keep_host_room || config.placement == Placement::automatic};
+  const std::uint64_t sum_bytes = config.accumulate == Accumulate::host ? sizeof(float) : 0;
+  PlacementWish wish;
+  wish.placement = config.placement;
+  wish.device_fraction = config.device_fraction;
+  wish.memory = {config.device_budget_bytes, state_bytes_per_elem + sum_bytes};
+  wish.keep_host_room = config.keep_host_room || config.placement == Placement::automatic;
+  wish.sum_bytes_per_elem = sum_bytes;
+  return wish;
 }
 
 std::size_t sum_ring_slots(const Config& config, std::size_t host_buckets) {
@@ -71,30 +89,34 @@ std::size_t sum_ring_slots(const Config& config, std::size_t host_buckets) {
   return std::min({core::kGradientRingSlots, limit, host_buckets});
 }
 
-std::vector<bool> resident_buckets(const ModelLayout& layout, const PlacementWish& wish) {
-  std::vector<bool> resident(layout.buckets.size(), false);
+std::vector<Home> homes_of(const ModelLayout& layout, const PlacementWish& wish) {
+  std::vector<Home> homes(layout.buckets.size(), Home::host);
   switch (wish.placement) {
     case Placement::fraction:
-      return resident_for_fraction(layout, wish);
+      return homes_for_fraction(layout, wish);
     case Placement::device_resident:
       require_room_for_all(layout, wish.memory);
-      resident.flip();
+      std::ranges::fill(homes, Home::device_resident);
+      break;
+    case Placement::device_streamed:
+      require_room_to_stream(layout, wish);
+      std::ranges::fill(homes, Home::device_streamed);
       break;
     case Placement::host:
     case Placement::automatic:  // at first
       break;
   }
-  return resident;
+  return homes;
 }
 
 PlacedModel place_model(std::span<const ParameterShape> parameters, std::uint64_t bucket_bytes,
                         std::span<const double> node_weights, const PlacementWish& wish) {
   PlacedModel placed;
   placed.layout = make_layout(parameters, bucket_bytes, node_weights);
-  placed.resident = resident_buckets(placed.layout, wish);
-  placed.host_room = placed.resident;
-  placed.host_room.flip();
-  if (wish.keep_host_room) placed.host_room.assign(placed.resident.size(), true);
+  placed.homes = homes_of(placed.layout, wish);
+  for (const Home home : placed.homes) {
+    placed.host_room.push_back(wish.keep_host_room || home != Home::device_resident);
+  }
   assign_nodes(placed.layout, node_weights, placed.host_room);
   return placed;
 }

@@ -15,8 +15,8 @@
 namespace outboard {
 namespace {
 
-constexpr std::uint64_t kPageBytes = 4096;   // host memory is mapped in whole pages
-constexpr std::uint64_t kDeviceAlign = 256;  // as device memory is handed out
+constexpr std::uint64_t kPageBytes = 4096;  // host memory is mapped in whole pages
+using core::kDeviceAlign;
 constexpr std::array<const char*, 3> kState = {"master weight", "exp_avg", "exp_avg_sq"};
 
 class Ledger {
@@ -24,7 +24,7 @@ class Ledger {
   Ledger(const plan::PlacedModel& placed, std::span<const PlannedParameter> parameters,
          const Config& config)
       : layout_(placed.layout),
-        resident_(placed.resident),
+        homes_(placed.homes),
         host_room_(placed.host_room),
         parameters_(parameters),
         config_(config) {
@@ -47,10 +47,11 @@ class Ledger {
     if (bytes == 0) return;
     ledger_.entries.push_back({purpose, place, node, core::round_up(bytes, kPageBytes), nullptr});
   }
-  void host_stream(const char* purpose, std::uint32_t node, std::uint64_t stream) {
+  void host_stream(const char* purpose, MemoryPlace place, std::uint32_t node,
+                   std::uint64_t stream) {
     const std::uint64_t bytes = layout_.node_elems[node] * sizeof(float);
     if (bytes == 0) return;
-    host(purpose, MemoryPlace::host_pageable, node, stream * core::kStreamStagger + bytes);
+    host(purpose, place, node, stream * core::kStreamStagger + bytes);
   }
   void device(const char* purpose, std::uint64_t bytes) {
     if (bytes == 0) return;
@@ -59,19 +60,32 @@ class Ledger {
 
   void add_host_state() {
     for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
-      for (std::size_t i = 0; i < kState.size(); ++i) host_stream(kState[i], node, i);
+      for (std::size_t i = 0; i < kState.size(); ++i) {
+        host_stream(kState[i], state_place(), node, i);
+      }
     }
   }
   void add_device_state() {
     std::uint64_t elems = 0;
-    for (std::size_t b = 0; b < resident_.size(); ++b) {
-      if (resident_[b]) elems += layout_.buckets[b].padded_elems;
+    std::uint64_t largest_streamed = 0;
+    for (std::size_t b = 0; b < homes_.size(); ++b) {
+      const std::uint64_t bucket_elems = layout_.buckets[b].padded_elems;
+      if (homes_[b] == plan::Home::device_resident) elems += bucket_elems;
+      if (homes_[b] != plan::Home::device_streamed) continue;
+      largest_streamed = std::max(largest_streamed, bucket_elems);
     }
     for (const char* purpose : kState) device(purpose, elems * sizeof(float));
+    const std::uint64_t buffer = core::round_up(largest_streamed * sizeof(float), kDeviceAlign);
+    device("stream buffers", plan::kStreamBuffers * kState.size() * buffer);
+  }
+  /// Of state on the host: what is streamed crosses the link, and an arena is pinned as a whole.
+  [[nodiscard]] MemoryPlace state_place() const {
+    const bool streams = std::ranges::find(homes_, plan::Home::device_streamed) != homes_.end();
+    return streams ? MemoryPlace::host_pinned : MemoryPlace::host_pageable;
   }
   void add_host_sums() {
     for (std::uint32_t node = 0; node < layout_.node_elems.size(); ++node) {
-      host_stream("gradient accumulator", node, core::kMaxStateStreams);
+      host_stream("gradient accumulator", MemoryPlace::host_pageable, node, core::kMaxStateStreams);
     }
   }
   void add_device_sums() {
@@ -79,7 +93,8 @@ class Ledger {
     for (std::size_t i = 0; i < parameters_.size(); ++i) {
       const plan::SegmentRange range = layout_.parameters[i];
       // All of its buckets have one home.
-      if (range.count == 0 || !resident_[layout_.segments[range.first].bucket]) continue;
+      if (range.count == 0) continue;
+      if (homes_[layout_.segments[range.first].bucket] == plan::Home::host) continue;
       bytes += core::round_up(parameters_[i].elems * sizeof(float), kDeviceAlign);
     }
     device("gradient accumulator", bytes);
@@ -135,7 +150,7 @@ class Ledger {
   }
 
   const plan::ModelLayout& layout_;
-  const std::vector<bool>& resident_;
+  const std::vector<plan::Home>& homes_;
   const std::vector<bool>& host_room_;
   std::span<const PlannedParameter> parameters_;
   const Config& config_;

@@ -108,14 +108,15 @@ void require_fraction(const StepModel& model, const std::vector<BucketPlace>& pl
                   (one_bucket ? "a smaller Config::bucket_bytes" : "another fraction"));
 }
 
-void require_budget(std::uint64_t needed, const DeviceMemory& memory, double fraction) {
+void require_budget(std::uint64_t needed, const DeviceMemory& memory, const std::string& what,
+                    const char* smaller) {
   if (needed <= memory.budget_bytes) return;
-  throw Error(ErrorCode::out_of_memory,
-              "a device fraction of " + core::show_number(fraction) + " needs " +
-                  std::to_string(needed) + " bytes of device memory and the budget is " +
-                  std::to_string(memory.budget_bytes) + ": " +
-                  std::to_string(needed - memory.budget_bytes) +
-                  " bytes short; use a smaller fraction or raise the budget");
+  throw Error(ErrorCode::out_of_memory, what + " needs " + std::to_string(needed) +
+                                            " bytes of device memory and the budget is " +
+                                            std::to_string(memory.budget_bytes) + ": " +
+                                            std::to_string(needed - memory.budget_bytes) +
+                                            " bytes short; use a smaller " + smaller +
+                                            " or raise the budget");
 }
 
 /// Stretches of consecutive buckets, each of which has at most its part of all elements; in each,
@@ -281,15 +282,18 @@ void place_on_nodes(const StepModel& model, const Rates& rates, std::span<Bucket
 
 std::uint64_t device_state_bytes(const StepModel& model, std::span<const BucketPlace> places) {
   std::uint64_t elems = 0;
+  std::uint64_t sums = 0;
   std::uint64_t largest_streamed = 0;
   for (std::size_t b = 0; b < places.size(); ++b) {
     const StepModel::Bucket& bucket = model.buckets[b];
     if (places[b].home == Home::device_resident) elems += bucket.padded_elems;
     if (places[b].home == Home::device_streamed) {
+      sums += bucket.padded_elems;
       largest_streamed = std::max(largest_streamed, bucket.largest_padded_elems);
     }
   }
-  return (elems + kStreamBuffers * largest_streamed) * model.state_bytes_per_elem;
+  return elems * model.state_bytes_per_elem + sums * model.sum_bytes_per_elem() +
+         kStreamBuffers * largest_streamed * model.streamed_bytes_per_elem();
 }
 
 Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
@@ -304,7 +308,12 @@ Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
   if (policy.kind == PolicyKind::fraction) {
     choice.replace(places_of_fraction(model, policy.device_fraction));
     require_fraction(model, choice.places(), policy);
-    require_budget(device_state_bytes(model, choice.places()), memory, policy.device_fraction);
+    require_budget(device_state_bytes(model, choice.places()), memory,
+                   "a device fraction of " + core::show_number(policy.device_fraction), "fraction");
+  } else if (policy.kind == PolicyKind::streamed) {
+    choice.replace(std::vector<BucketPlace>(model.buckets.size(), {Home::device_streamed, 0}));
+    require_budget(device_state_bytes(model, choice.places()), memory, "streamed optimizer state",
+                   "Config::bucket_bytes");
   } else if (policy.kind == PolicyKind::automatic) {
     searched = choose_automatically(model, rates, memory, policy, choice);
   }

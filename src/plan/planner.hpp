@@ -15,6 +15,7 @@ namespace outboard::plan {
 enum class PolicyKind : std::uint8_t {
   host_only,  ///< every bucket on the host
   fraction,   ///< a given share of the state resident on the device
+  streamed,   ///< every bucket sent through the device
   automatic,  ///< the fastest that fits the budget; never slower than host_only, as simulated
 };
 
@@ -34,7 +35,8 @@ struct Policy {
 /// state is on the host.
 /// @throws Error{invalid_argument} for rates, times or a fraction that make no sense,
 /// Error{invalid_config} if whole buckets cannot come within the policy's tolerance of the
-/// fraction, Error{out_of_memory} if the fraction needs more than the budget.
+/// fraction, Error{out_of_memory} if the fraction, or the stream buffers, need more than the
+/// budget.
 [[nodiscard]] Plan plan(const ModelLayout& layout, const Rates& rates, const StepTimes& times,
                         const DeviceMemory& memory, const Policy& policy);
 

@@ -47,9 +47,12 @@ plan::Policy policy_of(const PlannedPlacement& placement, const Config& config) 
     case PlannedPlacement::Kind::automatic:
       policy.kind = plan::PolicyKind::automatic;
       break;
+    case PlannedPlacement::Kind::streamed:
+      policy.kind = plan::PolicyKind::streamed;
+      break;
   }
   policy.device_fraction = placement.device_fraction;
-  policy.streaming = false;  // the engine has no such placement
+  policy.streaming = false;  // as Placement::automatic
   policy.schedule = plan::step_schedule(config.schedule);
   return policy;
 }
@@ -87,12 +90,13 @@ void take_places(const plan::Plan& found, const plan::ModelLayout& layout, Plann
   for (std::size_t b = 0; b < found.buckets.size(); ++b) {
     elems += layout.buckets[b].padded_elems;
     if (found.buckets[b].home == plan::Home::device_resident) ++out.resident_buckets;
+    if (found.buckets[b].home == plan::Home::device_streamed) ++out.streamed_buckets;
   }
   out.buckets = found.buckets.size();
   out.device_state_bytes = found.device_bytes;
   out.resident_parameters.assign(layout.parameters.size(), false);
   for (const plan::Segment& segment : layout.segments) {
-    if (found.buckets[segment.bucket].home != plan::Home::device_resident) continue;
+    if (found.buckets[segment.bucket].home == plan::Home::host) continue;
     out.resident_parameters[segment.parameter] = true;
   }
   if (elems == 0) return;
@@ -125,8 +129,10 @@ PlannedStep plan_step(const PlannedModel& model, const PlanningMachine& machine,
       plan::plan(layout, rates, times, {placement.device_budget_bytes, state_bytes}, policy);
   PlannedStep out;
   std::vector<plan::TimelineEntry> entries;
-  take_times(plan::simulate(plan::make_step_model(layout, times), rates, found.buckets,
-                            policy.schedule, timeline == nullptr ? nullptr : &entries),
+  plan::StepModel step = plan::make_step_model(layout, times);
+  step.state_bytes_per_elem = state_bytes;
+  take_times(plan::simulate(step, rates, found.buckets, policy.schedule,
+                            timeline == nullptr ? nullptr : &entries),
              out);
   take_places(found, layout, out);
   if (timeline != nullptr) *timeline = plan::public_timeline(entries, times);

@@ -94,6 +94,8 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
     if (places[b].home == Home::host) hosted_.push_back(b);
     if (places[b].home == Home::device_streamed) streamed_.push_back(b);
   }
+  // With an open gate they are updated in the order of backward.
+  if (schedule_ == StepSchedule::open) std::ranges::reverse(streamed_);
   device_has_state_ = hosted_.size() < places.size();
   scalars_bytes_ = kGateBytesPerParameter + (device_has_state_ ? kOverflowCountBytes : 0);
   next_state_ = streamed_.size();  // begin_step() moves it to the first
@@ -258,8 +260,7 @@ void Simulation::start_up() {
   } else if (state) {
     const std::uint32_t bucket = streamed_[next_state_++ % streamed_.size()];
     free_buffers_ -= 1;
-    start(kUp, copy_op(OpKind::state_in, bucket, 1,
-                       model_.buckets[bucket].padded_elems * model_.state_bytes_per_elem));
+    start(kUp, state_op(OpKind::state_in, bucket));
   }
 }
 
@@ -281,6 +282,13 @@ Simulation::Op Simulation::copy_op(OpKind kind, std::uint32_t bucket, std::uint3
   const double rate = up ? rates_.link_up_bytes_per_s : rates_.link_down_bytes_per_s;
   const double us = copies * rates_.copy_us + duration_us(static_cast<double>(bytes), rate);
   return {kind, bucket, us, bytes};
+}
+
+/// One copy for each stream of the state.
+Simulation::Op Simulation::state_op(OpKind kind, std::uint32_t bucket) const {
+  const std::uint64_t bytes = model_.streamed_bytes_per_elem();
+  return copy_op(kind, bucket, static_cast<std::uint32_t>(bytes / sizeof(float)),
+                 model_.buckets[bucket].padded_elems * bytes);
 }
 
 Simulation::Op Simulation::device_update(std::uint32_t bucket) const {

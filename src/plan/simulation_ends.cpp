@@ -141,8 +141,7 @@ void Simulation::finish_update(std::uint32_t bucket) {
   if (places_[bucket].home == Home::device_resident) return;
   run.state_here = false;
   run.state_leaving = true;
-  down_queue_.push(copy_op(OpKind::state_out, bucket, 1,
-                           model_.buckets[bucket].padded_elems * model_.state_bytes_per_elem));
+  down_queue_.push(state_op(OpKind::state_out, bucket));
 }
 
 /// Packed weights are read and written on the device once more before somebody may read them.

@@ -59,7 +59,14 @@ struct StepModel {
   std::uint32_t micro_batches = 0;  ///< as in StepTimes
   std::uint32_t ring_slots = 1;
   std::uint64_t parameters = 0;  ///< whose scalars the gate copies to the host
-  std::uint64_t state_bytes_per_elem = kStateBytesPerElem;
+  std::uint64_t state_bytes_per_elem = kStateBytesPerElem;  ///< with its sum, if there is one
+  /// What of it is sent to the device and back: a sum stays there.
+  [[nodiscard]] std::uint64_t streamed_bytes_per_elem() const {
+    return state_bytes_per_elem - sum_bytes_per_elem();
+  }
+  [[nodiscard]] std::uint64_t sum_bytes_per_elem() const {
+    return micro_batches > 0 ? sizeof(float) : 0;
+  }
 };
 
 /// Each parameter must have its gradient completed by `times.backward`. A bucket that no piece of

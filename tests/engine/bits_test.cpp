@@ -114,6 +114,7 @@ std::vector<Axis> axes() {
       {"placement",
        {{"host", nothing, ""},
         {"device", [](TinyOptions& o) { o.config.placement = Placement::device_resident; }, ""},
+        {"streamed", [](TinyOptions& o) { o.config.placement = Placement::device_streamed; }, ""},
         {"0", fraction(0.0), ""},
         {"0.3", fraction(0.3), ""},
         {"0.7", fraction(0.7), ""},

@@ -85,9 +85,9 @@ inline void draw_device(Draw& draw, sim::Options& device) {
 }
 
 inline void draw_config(Draw& draw, Config& config) {
-  const std::array<Placement, 5> placements = {Placement::host, Placement::host,
-                                               Placement::device_resident, Placement::fraction,
-                                               Placement::fraction};
+  const std::array<Placement, 6> placements = {
+      Placement::host,     Placement::host,     Placement::device_resident,
+      Placement::fraction, Placement::fraction, Placement::device_streamed};
   config.placement = placements.at(draw.below(placements.size()));
   const double share = static_cast<double>(draw.below(101)) / 100.0;
   if (config.placement == Placement::fraction) config.device_fraction = share;
@@ -119,6 +119,7 @@ inline std::string describe(const TinyOptions& o) {
   std::string out = "fraction " + std::to_string(o.config.device_fraction);
   if (o.config.placement == Placement::host) out = "host";
   if (o.config.placement == Placement::device_resident) out = "device_resident";
+  if (o.config.placement == Placement::device_streamed) out = "device_streamed";
   out += std::string(" ") + name_of(o.config.schedule);
   out += o.config.accumulate == Accumulate::host ? " sums" : "";
   out += " " + o.config.host.synthetic_topology;

@@ -4,6 +4,7 @@
 
 #include <ostream>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "outboard/outboard.hpp"
@@ -30,6 +31,14 @@ inline std::vector<NamedRule> every_rule() {
           {"lion", {Lion{.lr = 1e-3, .weight_decay = 0.1}}},
           {"adagrad", {Adagrad{.lr = 0.1, .lr_decay = 0.1, .initial_accumulator = 0.1}}},
           {"lamb", {Lamb{.lr = 1e-2, .weight_decay = 0.1}}}};
+}
+
+/// Whether some group's state cannot be streamed through the device.
+inline bool has_lamb(const TinyOptions& options) {
+  for (const TinyRule& group : options.rules) {
+    if (std::holds_alternative<Lamb>(group.rule)) return true;
+  }
+  return false;
 }
 
 /// Ways to keep and to round that a group of any rule can have.

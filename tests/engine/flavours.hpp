@@ -59,6 +59,9 @@ inline std::vector<Flavour> all_flavours() {
   Flavour resident = host;
   resident.name = "virtual_resident";
   resident.placement = Placement::device_resident;
+  Flavour streamed = host;
+  streamed.name = "virtual_streamed";
+  streamed.placement = Placement::device_streamed;
   Flavour bounce = host;
   bounce.name = "virtual_bounce";
   bounce.pinned_slots = 1;
@@ -74,10 +77,14 @@ inline std::vector<Flavour> all_flavours() {
   Flavour threads_resident = threads;
   threads_resident.name = "threads_resident";
   threads_resident.placement = Placement::device_resident;
+  Flavour threads_streamed = threads;
+  threads_streamed.name = "threads_streamed";
+  threads_streamed.placement = Placement::device_streamed;
   Flavour threads_bounce = threads;
   threads_bounce.name = "threads_bounce";
   threads_bounce.pinned_slots = 1;
-  return {host, serial, resident, bounce, plain, nodes, threads, threads_resident, threads_bounce};
+  return {host,  serial,  resident,         streamed,         bounce,        plain,
+          nodes, threads, threads_resident, threads_streamed, threads_bounce};
 }
 
 /// Ways with an open gate, whose promises differ: no part of all_flavours().

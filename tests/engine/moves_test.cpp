@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engine/drawn_options.hpp"
+#include "engine/every_rule.hpp"
 #include "engine/splits.hpp"
 #include "engine/trajectory.hpp"
 #include "outboard/planning.hpp"
@@ -24,7 +25,10 @@ namespace outboard::testing {
 namespace {
 
 constexpr std::uint64_t kSeeds = 150;
-constexpr std::array<double, 5> kShares = {0.3, 1.0, 0.0, 0.7, 0.0};
+/// In place of a share: on the host, streamed through the device.
+constexpr double kStreamed = -1.0;
+constexpr std::array<double, 8> kShares = {0.3,       1.0, kStreamed, 0.0,
+                                           kStreamed, 0.7, kStreamed, 0.0};
 
 /// With room on the host for all of it.
 TinyOptions half_resident(Accumulate accumulate = Accumulate::trainer) {
@@ -37,7 +41,10 @@ TinyOptions half_resident(Accumulate accumulate = Accumulate::trainer) {
   return options;
 }
 
+/// What cannot stream keeps about half of it on the device instead.
 PlacementChange to_share(const TinyOptions& options, double share) {
+  if (share == kStreamed && !has_lamb(options)) return {.placement = Placement::device_streamed};
+  if (share == kStreamed) share = 0.5;
   return {.placement = Placement::fraction,
           .device_fraction = nearest_split(options, share).fraction};
 }
@@ -77,9 +84,9 @@ TinyOptions draw_options(std::uint64_t seed) {
   if (below(3) == 0) config.accumulate = Accumulate::host;
   config.check_waits = below(3) == 0;
   if (below(3) == 0) options.rules = {{Lamb{.lr = 1e-2}, {.ema_decay = 0.9}}, {Lion{.lr = 1e-3}}};
-  const std::array<Placement, 3> starts = {Placement::host, Placement::device_resident,
-                                           Placement::fraction};
-  config.placement = starts.at(below(starts.size()));
+  const std::array<Placement, 4> starts = {Placement::host, Placement::device_resident,
+                                           Placement::fraction, Placement::device_streamed};
+  config.placement = starts.at(below(has_lamb(options) ? 3 : 4));
   config.keep_host_room = config.placement != Placement::host;
   if (config.placement == Placement::fraction) config.device_fraction = 0.5;
   round_fraction(options);

@@ -128,15 +128,14 @@ double predicted_us(const Model& model, const Case& c) {
   const plan::PlacedModel placed =
       plan::place_model(shapes, config.bucket_bytes, weights, plan::wish_of(config));
   std::vector<plan::BucketPlace> places;
-  for (std::size_t b = 0; b < placed.resident.size(); ++b) {
-    places.push_back({placed.resident[b] ? plan::Home::device_resident : plan::Home::host,
-                      placed.layout.buckets[b].node});
+  for (std::size_t b = 0; b < placed.homes.size(); ++b) {
+    places.push_back({placed.homes[b], placed.layout.buckets[b].node});
   }
   plan::StepTimes times = model.times;
   times.micro_batches = c.micro_batches;
-  return plan::simulate(plan::make_step_model(placed.layout, times), model.rates, places,
-                        plan::step_schedule(c.schedule))
-      .step_us;
+  plan::StepModel step = plan::make_step_model(placed.layout, times);
+  step.state_bytes_per_elem = plan::wish_of(config).memory.state_bytes_per_elem;
+  return plan::simulate(step, model.rates, places, plan::step_schedule(c.schedule)).step_us;
 }
 
 std::vector<Case> cases_of_trainer() {
@@ -151,6 +150,10 @@ std::vector<Case> cases_of_trainer() {
     cases.push_back({seed, Placement::fraction, Schedule::exact});
     cases.push_back({seed, Placement::fraction, Schedule::blocking});
     cases.push_back({seed, Placement::device_resident, Schedule::open});
+    cases.push_back({seed, Placement::device_streamed, Schedule::exact});
+    cases.push_back({seed, Placement::device_streamed, Schedule::blocking});
+    cases.push_back({seed, Placement::device_streamed, Schedule::serial});
+    cases.push_back({seed, Placement::device_streamed, Schedule::open});
   }
   return cases;
 }
@@ -162,6 +165,7 @@ std::vector<Case> cases_of_sums() {
       cases.push_back({seed, Placement::host, Schedule::exact, micro_batches});
       cases.push_back({seed, Placement::device_resident, Schedule::exact, micro_batches});
       cases.push_back({seed, Placement::fraction, Schedule::exact, micro_batches});
+      cases.push_back({seed, Placement::device_streamed, Schedule::exact, micro_batches});
       if (seed % 2 == micro_batches % 2) continue;
       cases.push_back({seed, Placement::host, Schedule::blocking, micro_batches});
       cases.push_back({seed, Placement::host, Schedule::serial, micro_batches});
@@ -171,6 +175,14 @@ std::vector<Case> cases_of_sums() {
     }
   }
   return cases;
+}
+
+/// A streamed bucket takes six times as long on the link as its gradients. With an open gate its
+/// update, of several kernels, runs amid the trainer's backward: whoever loses a draw there delays
+/// the whole ring.
+double tolerance(const Case& c) {
+  const bool amid = c.placement == Placement::device_streamed && c.schedule == Schedule::open;
+  return amid ? 0.02 : 0.01;
 }
 
 // The mean: the software GPU draws lots which of two waiting copies goes first.
@@ -188,7 +200,7 @@ void expect_close(const std::vector<Case>& cases) {
                  std::to_string(c.micro_batches) + " micro-batches");
     const double measured = measured_us(model, c);
     const double predicted = predicted_us(model, c);
-    EXPECT_NEAR(predicted, measured, 0.01 * measured);
+    EXPECT_NEAR(predicted, measured, tolerance(c) * measured);
     worst = std::max(worst, std::abs(predicted / measured - 1.0));
   }
   std::printf("%zu configurations, worst error %.3f %%\n", cases.size(), 100 * worst);

@@ -69,6 +69,7 @@ std::vector<Way> ways() {
     o.device.max_random_delay = sim::Duration(20000);
   };
   const auto resident = [](TinyOptions& o) { o.config.placement = Placement::device_resident; };
+  const auto streamed = [](TinyOptions& o) { o.config.placement = Placement::device_streamed; };
   const auto small_buckets = [](TinyOptions& o) { o.config.bucket_bytes = 8192; };
   const auto bounce = [](TinyOptions& o) { o.config.pinned_slots = 1; };
   const auto sums = [](TinyOptions& o) { o.config.accumulate = Accumulate::host; };
@@ -78,6 +79,20 @@ std::vector<Way> ways() {
     round_fraction(o);
   };
   return {{"resident", resident},
+          {"streamed", streamed},
+          {"buckets, streamed, virtual, checks",
+           [=](TinyOptions& o) {
+             small_buckets(o);
+             streamed(o);
+             virtual_time(o);
+             o.config.check_waits = true;
+           }},
+          {"buckets, streamed, sums",
+           [=](TinyOptions& o) {
+             small_buckets(o);
+             streamed(o);
+             sums(o);
+           }},
           {"serial", [](TinyOptions& o) { o.config.schedule = Schedule::serial; }},
           {"blocking", [](TinyOptions& o) { o.config.schedule = Schedule::blocking; }},
           {"threads", many_threads},
@@ -136,6 +151,7 @@ void expect_every_way(const TinyOptions& base, const Trajectory& reference) {
     SCOPED_TRACE(way.name);
     TinyOptions options = base;
     way.apply(options);
+    if (options.config.placement == Placement::device_streamed && has_lamb(options)) continue;
     const Trajectory seen = run_trajectory(std::move(options), {.steps = kSteps, .digests = 4});
     EXPECT_EQ(first_difference(reference, seen), "");
   }

@@ -73,6 +73,10 @@ std::vector<Case> all_cases() {
       cases.push_back({"resident", kMixed, nodes, config});
       config.accumulate = Accumulate::host;
       cases.push_back({"resident, sums", kLarge, nodes, config});
+      config.placement = Placement::device_streamed;
+      cases.push_back({"streamed, sums", kLarge, nodes, config});
+      config.accumulate = Accumulate::trainer;
+      cases.push_back({"streamed", kMixed, nodes, config});
     }
   }
   return cases;
@@ -139,6 +143,18 @@ TEST(PlannedStep, KeepsItsOwnAccounts) {
   // The fifth bucket ends within the fourth one, which counts as a whole.
   EXPECT_EQ(some.resident_parameters,
             (std::vector<bool>{true, true, true, true, false, false, false, false}));
+  const PlannedPlacement through{.kind = PlannedPlacement::Kind::streamed,
+                                 .device_budget_bytes = 100'000'000};
+  const PlannedStep streamed = plan_step(model, machine, {}, through);
+  EXPECT_EQ(streamed.streamed_buckets, streamed.buckets);
+  EXPECT_EQ(streamed.device_fraction, 0.0);
+  EXPECT_GE(streamed.bytes_up, 12 * 24'000'000U);
+  EXPECT_EQ(streamed.resident_parameters, std::vector<bool>(8, true));
+  EXPECT_LE(streamed.device_state_bytes, 100'000'000U);
+  EXPECT_THROW((void)plan_step(model, machine, {},
+                               {.kind = PlannedPlacement::Kind::streamed,
+                                .device_budget_bytes = streamed.device_state_bytes - 1}),
+               Error);
   const PlannedStep best =
       plan_step(model, machine, {},
                 {.kind = PlannedPlacement::Kind::automatic, .device_budget_bytes = 100'000'000});
