@@ -39,9 +39,7 @@ void require_open_gate(const Config& config) {
       "scale dynamically take Schedule::exact");
   require(config.placement != Placement::automatic, "Config::placement", "automatic",
           "host, device_resident, fraction or device_streamed with Schedule::open, whose step has "
-          "begun "
-          "before "
-          "step() could move state");
+          "begun before step() could move state");
 }
 
 }  // namespace

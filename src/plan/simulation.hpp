@@ -138,11 +138,10 @@ class Simulation {
   std::vector<std::vector<std::uint32_t>> ready_;  ///< per node, a heap: earliest bucket first
   Fifo device_queue_;                              ///< the engine's kernels
   Fifo down_queue_;
-  std::vector<std::uint32_t> hosted_;  ///< buckets on the host, in forward order
-  std::vector<std::uint32_t>
-      streamed_;                     ///< buckets that are streamed, in the order of their updates
-  std::uint64_t scalars_bytes_ = 0;  ///< of one parameter, to the host
-  std::size_t next_upload_ = 0;      ///< into hosted_
+  std::vector<std::uint32_t> hosted_;        ///< buckets on the host, in forward order
+  std::vector<std::uint32_t> streamed_;      ///< buckets, in the order of their updates
+  std::uint64_t scalars_bytes_ = 0;          ///< of one parameter, to the host
+  std::size_t next_upload_ = 0;              ///< into hosted_
   std::vector<std::uint32_t> open_uploads_;  ///< open gate: buckets in the order of their updates
   std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
   std::uint32_t free_buffers_ = kStreamBuffers;

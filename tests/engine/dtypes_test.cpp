@@ -47,7 +47,7 @@ TEST_P(DTypes, ANonFiniteElementSkipsTheStepAndIsNamed) {
   };
   const Case cases[] = {{999, kInfinite, false}, {0, kNan, true}, {512, -kInfinite, false}};
   for (const DType dtype : kEveryDType) {
-    for (const NamedRule& rule : every_rule()) {
+    for (const NamedRule& rule : every_rule(GetParam().placement)) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + rule.name);
       ManualTrainer trainer(config(), GetParam().device());
       const GroupId group = trainer.engine->add_group(rule.group.rule, random_with_average());
@@ -86,7 +86,7 @@ TEST_P(DTypes, AGradientWhoseSquareOverflowsSkipsTheStepWithTheNormAsReason) {
     if (level == LogLevel::warning) warnings.emplace_back(line);
   };
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    for (const NamedRule& rule : every_rule()) {
+    for (const NamedRule& rule : every_rule(GetParam().placement)) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + rule.name);
       ManualTrainer trainer(logged, GetParam().device());
       const GroupId group = trainer.engine->add_group(rule.group.rule);
@@ -112,7 +112,7 @@ TEST_P(DTypes, AGradientWhoseSquareOverflowsSkipsTheStepWithTheNormAsReason) {
 /// The largest gradients that a step takes, over and over: what adds them up stays finite.
 TEST_P(DTypes, GradientsNearTheLimitKeepEveryStateFinite) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
-    for (const NamedRule& rule : every_rule()) {
+    for (const NamedRule& rule : every_rule(GetParam().placement)) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + rule.name);
       ManualTrainer trainer(config(), GetParam().device());
       const GroupId group = trainer.engine->add_group(rule.group.rule);
@@ -174,8 +174,8 @@ TEST_P(DTypes, TheLinkCarriesEachGradientAndWeightOnce) {
     trainer.run(3);
     trainer.engine().synchronize();
     const StepStats stats = trainer.engine().stats();
-    const bool resident = GetParam().placement == Placement::device_resident;
-    const std::uint64_t bytes = resident ? 0 : 3 * 9007 * dtype_bytes(dtype);
+    const bool on_host = GetParam().placement == Placement::host;
+    const std::uint64_t bytes = on_host ? 3 * 9007 * dtype_bytes(dtype) : 0;
     EXPECT_EQ(stats.gradient_bytes_down, bytes);
     EXPECT_EQ(stats.weight_bytes_up, bytes);
   }
@@ -233,7 +233,7 @@ TEST_P(DTypes, MastersCanComeWithTheParameter) {
 
 TEST_P(DTypes, AParameterWithoutGradientsStaysWhatItIs) {
   for (const DType dtype : kEveryDType) {
-    for (const NamedRule& rule : every_rule()) {
+    for (const NamedRule& rule : every_rule(GetParam().placement)) {
       SCOPED_TRACE(std::string(dtype_name(dtype)) + ", " + rule.name);
       ManualTrainer trainer(config(), GetParam().device());
       const GroupId group = trainer.engine->add_group(rule.group.rule, random_with_average());

@@ -33,6 +33,16 @@ inline std::vector<NamedRule> every_rule() {
           {"lamb", {Lamb{.lr = 1e-2, .weight_decay = 0.1}}}};
 }
 
+/// Those whose state may be there: Lamb's is not streamed.
+inline std::vector<NamedRule> every_rule(Placement placement) {
+  std::vector<NamedRule> rules = every_rule();
+  if (placement == Placement::device_streamed) {
+    std::erase_if(
+        rules, [](const NamedRule& rule) { return std::holds_alternative<Lamb>(rule.group.rule); });
+  }
+  return rules;
+}
+
 /// Whether some group's state cannot be streamed through the device.
 inline bool has_lamb(const TinyOptions& options) {
   for (const TinyRule& group : options.rules) {

@@ -73,6 +73,8 @@ TinyOptions draw_run(std::uint64_t seed) {
     options.config.device_fraction = draw.coin() ? 1.0 : 0.0;
     options.config.keep_host_room = draw.coin();
   }
+  const bool streamed = options.config.placement == Placement::device_streamed;
+  if (streamed && has_lamb(options)) options.config.placement = Placement::device_resident;
   draw_trainer(draw, options);
   return options;
 }

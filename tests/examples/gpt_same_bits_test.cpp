@@ -133,6 +133,8 @@ std::vector<Way> ways() {
           {"VirtualBlocking", {"--virtual-seed", "7", "--schedule", "blocking"}},
           {"AShare", {"--offload", "0.6", "--bucket", "8KiB"}},
           {"VirtualShare", {"--virtual-seed", "7", "--offload", "0.3", "--bucket", "8KiB"}},
+          {"Streamed", {"--offload", "streamed", "--bucket", "8KiB"}},
+          {"VirtualStreamed", {"--virtual-seed", "9", "--offload", "streamed", "--bucket", "8KiB"}},
           {"Automatic", {"--offload", "auto", "--bucket", "8KiB"}},
           {"VirtualAutomatic", {"--virtual-seed", "8", "--offload", "auto", "--bucket", "8KiB"}},
       });

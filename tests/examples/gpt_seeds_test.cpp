@@ -4,6 +4,7 @@
 /// digests of all runs that do the same arithmetic are the same bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <cstdio>
@@ -43,7 +44,7 @@ struct Way {
   outboard::sim::Options device;
   Config config;
   ModelOptions model;
-  std::map<std::uint64_t, double> moves;  ///< before which step which share goes to the device
+  std::map<std::uint64_t, outboard::PlacementChange> moves;  ///< before which step
 };
 
 struct Seen {
@@ -84,12 +85,25 @@ Way plain_way(Kind kind) {
   return way;
 }
 
+/// Shares that go to the device, and state that is streamed.
 void draw_moves(Draw& draw, Way& way) {
   way.config.keep_host_room = true;
   for (std::uint64_t step = 1; step < kSteps; ++step) {
     const double share = static_cast<double>(draw.below(11)) / 10.0;
-    if (draw.coin()) way.moves[step] = nearest_split(tiny(way.config), share).fraction;
+    if (!draw.coin()) continue;
+    outboard::PlacementChange& move = way.moves[step];
+    move.placement = draw.below(3) == 0 ? Placement::device_streamed : Placement::fraction;
+    if (move.placement == Placement::device_streamed) continue;
+    move.device_fraction = nearest_split(tiny(way.config), share).fraction;
   }
+}
+
+[[nodiscard]] bool streams(const Way& way) {
+  const auto to_streamed = [](const auto& move) {
+    return move.second.placement == Placement::device_streamed;
+  };
+  return way.config.placement == Placement::device_streamed ||
+         std::ranges::any_of(way.moves, to_streamed);
 }
 
 Way drawn_way(std::uint64_t seed) {
@@ -146,7 +160,7 @@ class Run {
     Seen seen;
     for (std::uint64_t step = 0; step < kSteps; ++step) {
       if (const auto move = way_.moves.find(step); move != way_.moves.end()) {
-        engine_.set_placement({.placement = Placement::fraction, .device_fraction = move->second});
+        engine_.set_placement(move->second);
       }
       seen.bits += train_step(step);
     }
@@ -207,7 +221,7 @@ TEST(GptSeeds, ChangeNoBit) {
     for (const auto& [other, bits] : references) EXPECT_NE(seen.bits, bits);
     references[kind] = seen.bits;
   }
-  std::uint64_t open = 0, moved = 0, chosen = 0;
+  std::uint64_t open = 0, streamed = 0, moved = 0, chosen = 0;
   const bool all = outboard::testing::for_each_seed(kSeeds, [&](std::uint64_t seed) {
     const Way way = drawn_way(seed);
     auto said = tiny(way.config);
@@ -215,13 +229,18 @@ TEST(GptSeeds, ChangeNoBit) {
     const Seen seen = train(way);
     EXPECT_EQ(seen.bits, references[way.kind]) << outboard::testing::describe(said);
     open += way.config.schedule == Schedule::open ? 1 : 0;
+    streamed += streams(way) ? 1 : 0;
     moved += way.moves.empty() ? 0 : 1;
     chosen += seen.moves > 0 ? 1 : 0;
   });
-  std::printf("%d runs with an open gate, %d moved by the trainer, %d by the engine\n",
-              static_cast<int>(open), static_cast<int>(moved), static_cast<int>(chosen));
+  std::printf(
+      "%d runs with an open gate, %d that streamed state, %d moved by the trainer, %d by the "
+      "engine\n",
+      static_cast<int>(open), static_cast<int>(streamed), static_cast<int>(moved),
+      static_cast<int>(chosen));
   if (!all) return;
   EXPECT_GT(open, kSeeds / 20);
+  EXPECT_GT(streamed, kSeeds / 10);
   EXPECT_GT(moved, kSeeds / 20);
   EXPECT_GT(chosen, kSeeds / 50);
 }
