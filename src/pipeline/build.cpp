@@ -71,6 +71,7 @@ void Pipeline::create_streams() {
   flow_.unpack = backend.create_stream("weights unpacked");
   if (flow_.open_gate()) {
     flow_.past_readers = backend.create_stream("past readers");
+    flow_.scalars = backend.create_stream("scalars down");
     flow_.device_updates = backend.create_stream("resident updates");
   }
   uploads_passed_ = backend.create_event();
@@ -114,7 +115,7 @@ void Pipeline::release() noexcept {
   device::Backend& backend = flow_.backend;
   if (streams_created_) {
     for (const NativeStream stream : {flow_.norm, flow_.down, flow_.up, flow_.unpack,
-                                      flow_.past_readers, flow_.device_updates}) {
+                                      flow_.past_readers, flow_.scalars, flow_.device_updates}) {
       if (stream != NativeStream{}) backend.destroy_stream(stream);
     }
     wait_for_work_in_flight();  // tasks that a lost device's last callbacks have posted

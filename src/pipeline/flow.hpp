@@ -172,6 +172,7 @@ struct Flow {
   NativeStream norm;
   // Open gate only:
   NativeStream past_readers;    ///< behind all reads queued before a gradient was given
+  NativeStream scalars;         ///< to the host: beside `norm`, whose kernels do not wait for it
   NativeStream device_updates;  ///< in place of `norm`, which must not wait for readers
 
   std::mutex mutex;

@@ -25,8 +25,16 @@ std::uint32_t last_of(std::uint64_t range) {
 }  // namespace
 
 OpenGate::OpenGate(Flow& flow, StepGate& gate, Readers& readers, OpenGateListener& listener)
-    : flow_(flow), gate_(gate), readers_(readers), listener_(listener) {
+    : flow_(flow),
+      gate_(gate),
+      readers_(readers),
+      listener_(listener),
+      normed_(flow.backend.create_event()) {
   reset();
+}
+
+OpenGate::~OpenGate() {
+  flow_.backend.destroy_event(normed_);
 }
 
 // --- a gradient was given -----------------------------------------------------------------------
@@ -90,9 +98,11 @@ void OpenGate::ask_for_all() {
 }
 
 void OpenGate::ask(std::uint32_t first, std::uint32_t last) {
-  gate_.queue_fetch(first, last - first + 1);
+  flow_.backend.record(normed_, flow_.norm);
+  flow_.backend.wait_event(flow_.scalars, normed_);
+  gate_.queue_fetch(first, last - first + 1, flow_.scalars);
   const device::Event known = flow_.parameters[last].scalars_known;
-  flow_.backend.record(known, flow_.norm);
+  flow_.backend.record(known, flow_.scalars);
   flow_.notify(known, {&OpenGate::scalars_landed, this, pack(first, last)});
 }
 

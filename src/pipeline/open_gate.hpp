@@ -32,6 +32,7 @@ class OpenGateListener {
 class OpenGate {
  public:
   OpenGate(Flow& flow, StepGate& gate, Readers& readers, OpenGateListener& listener);
+  ~OpenGate();
   OpenGate(const OpenGate&) = delete;
   OpenGate& operator=(const OpenGate&) = delete;
 
@@ -68,6 +69,7 @@ class OpenGate {
   StepGate& gate_;
   Readers& readers_;
   OpenGateListener& listener_;
+  device::Event normed_;        // what is asked for next
   std::uint32_t unknown_ = 0;   // given, and their scalars not known
   std::uint32_t updated_ = 0;   // parameters of this step
   std::uint32_t left_out_ = 0;  // of this step

@@ -58,9 +58,9 @@ StepGate::Verdict StepGate::decide(std::unique_lock<std::mutex>& lock, StepResul
   return verdict;
 }
 
-void StepGate::queue_fetch(std::uint32_t first, std::uint32_t count) {
+void StepGate::queue_fetch(std::uint32_t first, std::uint32_t count, NativeStream stream) {
   constexpr std::size_t each = sizeof(device::GradientScalars);
-  queue_copy(first * each, count * each, flow_.norm);
+  queue_copy(first * each, count * each, stream);
 }
 
 double StepGate::open_coeff() const noexcept {

@@ -58,7 +58,7 @@ class StepGate {
   Verdict decide(std::unique_lock<std::mutex>& lock, StepResult& result);
   // Open gate.
   /// Queues the copy of the scalars of parameters [first, first + count) to the host.
-  void queue_fetch(std::uint32_t first, std::uint32_t count);
+  void queue_fetch(std::uint32_t first, std::uint32_t count, NativeStream stream);
   /// What an update multiplies its gradient by.
   [[nodiscard]] double open_coeff() const noexcept;
   /// Whether a parameter whose scalars are on the host is left out: a gradient that is not finite,

@@ -87,6 +87,7 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
   for (Unit& unit : units_) unit = {};
   for (BucketRun& run : runs_) run = {};
   device_queue_.clear();
+  scalars_queue_.clear();
   down_queue_.clear();
   hosted_.clear();
   streamed_.clear();
@@ -243,6 +244,7 @@ bool Simulation::state_ready() const {
 }
 
 void Simulation::start_down() {
+  if (!scalars_queue_.empty()) return start(kDown, scalars_queue_.pop());
   if (!down_queue_.empty()) return start(kDown, down_queue_.pop());
   if (sum_queue_.empty() || ring_free_ == 0) return;
   ring_free_ -= 1;

@@ -42,9 +42,6 @@ class Simulation {
     [[nodiscard]] bool empty() const { return head == items.size(); }
     void clear() { items.clear(), head = 0; }
     void push(const Op& op) { items.push_back(op); }
-    void push_first(const Op& op) {
-      items.insert(items.begin() + static_cast<std::ptrdiff_t>(head), op);
-    }
     Op pop();
   };
   struct BucketRun {
@@ -137,6 +134,7 @@ class Simulation {
   std::vector<BucketRun> runs_;
   std::vector<std::vector<std::uint32_t>> ready_;  ///< per node, a heap: earliest bucket first
   Fifo device_queue_;                              ///< the engine's kernels
+  Fifo scalars_queue_;  ///< to the host, on a stream of its own: they wait for no queued copy
   Fifo down_queue_;
   std::vector<std::uint32_t> hosted_;        ///< buckets on the host, in forward order
   std::vector<std::uint32_t> streamed_;      ///< buckets, in the order of their updates

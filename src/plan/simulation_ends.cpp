@@ -91,8 +91,7 @@ void Simulation::ask_for_scalars(std::uint32_t piece) {
     const std::uint32_t bucket = model_.gradients[work.first_gradient + i].bucket;
     const BucketRun& run = runs_[bucket];
     if (run.ungiven > 0 || run.last_piece != piece || !judged_by_scalars(bucket)) continue;
-    down_queue_.push_first(
-        copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * scalars_bytes_));
+    scalars_queue_.push(copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * scalars_bytes_));
     unasked_ = 0;
     return;
   }
@@ -166,8 +165,7 @@ void Simulation::try_gate() {
   if (gate_ == Gate::closed && sums() && !device_has_state_) gate_ = Gate::known;
   if (gate_ == Gate::closed) {
     gate_ = Gate::queued;
-    // From a stream of its own: it waits for the copy that runs, not for those queued.
-    down_queue_.push_first(copy_op(OpKind::gate, 0, 1, model_.parameters * scalars_bytes_));
+    scalars_queue_.push(copy_op(OpKind::gate, 0, 1, model_.parameters * scalars_bytes_));
   }
   if (gate_ == Gate::known && (schedule_ != StepSchedule::serial || gradients_left_ == 0)) {
     open_gate();
