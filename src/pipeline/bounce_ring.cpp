@@ -26,10 +26,15 @@ BounceRing::BounceRing(Flow& flow, std::span<const memory::SlotView> buffers,
                        BounceListener& listener)
     : flow_(flow), listener_(listener) {
   fit();
-  for (const memory::SlotView& view : buffers) {
-    buffers_.push_back(std::make_unique<Buffer>());
-    buffers_.back()->bytes = view.bytes;
-    buffers_.back()->passed = flow.backend.create_event();
+  try {
+    for (const memory::SlotView& view : buffers) {
+      buffers_.push_back(std::make_unique<Buffer>());
+      buffers_.back()->bytes = view.bytes;
+      buffers_.back()->passed = flow.backend.create_event();
+    }
+  } catch (...) {
+    destroy();
+    throw;
   }
 }
 
@@ -39,7 +44,14 @@ void BounceRing::fit() {
 }
 
 BounceRing::~BounceRing() {
-  for (const auto& buffer : buffers_) flow_.backend.destroy_event(buffer->passed);
+  destroy();
+}
+
+void BounceRing::destroy() noexcept {
+  for (const auto& buffer : buffers_) {
+    if (buffer->passed.index == device::Event{}.index) continue;
+    flow_.backend.destroy_event(buffer->passed);
+  }
 }
 
 void BounceRing::request_gradient(const Gradient& gradient) {

@@ -91,6 +91,7 @@ class BounceRing {
     std::size_t head_ = 0, tail_ = 0;
   };
 
+  void destroy() noexcept;
   void pump();
   [[nodiscard]] bool take_eligible(Gradient& gradient);
   void start_gradient(std::uint32_t buffer, const Gradient& gradient);

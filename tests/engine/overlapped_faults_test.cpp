@@ -1,0 +1,409 @@
+// SPDX-License-Identifier: Apache-2.0
+// Device calls that fail, at once or when they run, while one step overlaps the next: nothing here
+// drains the engine between steps. Drawn from seeds: the call, the way to run, delays, and what
+// happens between steps. Whatever fails, the error names the call, the engine refuses everything
+// from then on or goes on with the right bits, and nothing leaks.
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/drawn_options.hpp"
+#include "engine/trajectory.hpp"
+#include "support/expect_error.hpp"
+#include "support/seeds.hpp"
+
+namespace outboard::testing {
+namespace {
+
+constexpr std::uint64_t kSeeds = 338;
+constexpr std::uint64_t kThreadSeeds = 26;
+constexpr std::uint64_t kRunsPerSeed = 12;
+constexpr std::uint64_t kMostCalls = 500;  // of one kind, in one run
+constexpr std::uint64_t kSteps = 5;
+constexpr std::uint64_t kMovingStep = 2;  // of Placement::automatic
+constexpr std::uint64_t kChangedStep = 2;
+constexpr std::uint32_t kChanged = 4;  // parameter
+
+constexpr std::array<sim::Call, 13> kCalls = {
+    sim::Call::copy_to_host,  sim::Call::copy_to_device, sim::Call::copy_on_device,
+    sim::Call::kernel,        sim::Call::record,         sim::Call::wait_event,
+    sim::Call::notify,        sim::Call::wait_flag,      sim::Call::write_flag,
+    sim::Call::allocate,      sim::Call::register_host,  sim::Call::create_event,
+    sim::Call::create_stream,
+};
+
+// --- what is run ---------------------------------------------------------------------------------
+
+/// What decides the bits.
+struct Model {
+  bool gated = true;         ///< clips and scales dynamically
+  std::uint32_t passes = 0;  ///< that the engine adds up
+  auto operator<=>(const Model&) const = default;
+};
+
+TinyOptions options_of(const Model& model) {
+  TinyOptions options;
+  options.device = virtual_device(0);
+  options.device.memory_bytes = std::size_t{1} << 20;
+  options.config.bucket_bytes = 8192;
+  options.config.host.threads_per_node = 1;
+  options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
+  options.config.loss_scaling = {.dynamic = model.gated, .initial_scale = 64.0};
+  if (model.gated) options.config.max_grad_norm = 1.0;
+  options.groups = {AdamW{.lr = 1e-2, .weight_decay = 0.1}, AdamW{.lr = 3e-3, .beta2 = 0.95}};
+  const std::array<std::uint64_t, 6> sizes = {4200, 10, 0, 20, 5000, 3000};
+  add_parameters(options, sizes);
+  options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 1; };
+  if (model.gated) options.injected = {{.step = 3, .parameter = 0, .element = 4199}};
+  options.digest = false;
+  options.max_steps = 8;
+  if (model.passes == 0) return options;
+  options.config.accumulate = Accumulate::host;
+  options.config.accumulation = options.passes = model.passes;
+  return options;
+}
+
+/// One way to run a model, and where it fails.
+struct Way {
+  Model model;
+  TinyOptions options;
+  bool moves = false;       ///< set_placement() between steps
+  std::uint64_t turns = 0;  ///< bits: what happens in which step
+  sim::Fault fault;         ///< but for the number of the call
+};
+
+void draw_speeds(Draw& draw, sim::Options& device) {
+  device.rates.link_down_bytes_per_s = draw.rate(7, 3);
+  device.rates.link_up_bytes_per_s = draw.rate(7, 3);
+  device.rates.copy_latency = sim::Duration(draw.below(20'000));
+  device.rates.host_elems_per_s = {draw.rate(6, 3)};
+  device.max_random_delay = sim::Duration(draw.coin() ? 1'000'000 : 10'000);
+  device.stream_memory_ops = draw.below(4) != 0;
+  if (draw.below(6) == 0) device.pinned_limit_bytes = draw.below(60'000);
+}
+
+/// Slow enough beside the device that state moves there once two steps have been seen.
+void make_automatic(TinyOptions& options) {
+  options.config.placement = Placement::automatic;
+  sim::Rates& rates = options.device.rates;
+  rates.host_elems_per_s = {1e6};
+  rates.link_down_bytes_per_s = rates.link_up_bytes_per_s = 1e9;
+  rates.device_bytes_per_s = 1e10;
+  options.device.max_random_delay = sim::Duration(10'000);
+  options.forward = options.backward = std::chrono::microseconds(100);
+}
+
+void draw_placement(Draw& draw, Way& way) {
+  TinyOptions& options = way.options;
+  Config& config = options.config;
+  if (config.schedule != Schedule::open && draw.below(4) == 0) return make_automatic(options);
+  const std::array<Placement, 4> placements = {Placement::host, Placement::host,
+                                               Placement::device_resident, Placement::fraction};
+  config.placement = placements.at(draw.below(placements.size()));
+  if (config.placement == Placement::fraction) config.device_fraction = 0.5;
+  round_fraction(options);
+  way.moves = draw.coin();
+  config.keep_host_room = way.moves && config.placement != Placement::host;
+}
+
+Way draw_way(std::uint64_t seed) {
+  Draw draw(seed);
+  Way way;
+  const std::array<Schedule, 5> schedules = {Schedule::exact, Schedule::exact, Schedule::open,
+                                             Schedule::blocking, Schedule::serial};
+  const Schedule schedule = schedules.at(draw.below(schedules.size()));
+  way.model = {.gated = schedule != Schedule::open && draw.below(4) != 0,
+               .passes = draw.below(3) == 0 ? 2U : 0U};
+  way.options = options_of(way.model);
+  way.options.device.seed = seed;
+  Config& config = way.options.config;
+  config.schedule = schedule;
+  draw_speeds(draw, way.options.device);
+  draw_placement(draw, way);
+  if (draw.below(3) == 0) config.pinned_slots = static_cast<std::uint32_t>(1 + draw.below(3));
+  config.check_waits = draw.below(3) == 0;
+  if (draw.below(3) == 0) config.host.synthetic_topology = "numa:2 core:1 pu:1";
+  way.options.second_stream = draw.coin();
+  way.turns = draw.below(1U << 20);
+  way.fault.call = kCalls.at(seed / 2 % kCalls.size());
+  way.fault.at_call = seed % 2 == 0;
+  return way;
+}
+
+/// Digests by applied or skipped steps; one more where the trainer has changed a weight.
+using Digests = std::map<std::pair<std::uint64_t, bool>, std::uint64_t>;
+
+// --- a run ---------------------------------------------------------------------------------------
+
+class Run {
+ public:
+  Run(TinyTrainer& trainer, const Way& way) : trainer_(trainer), way_(way) {}
+
+  /// All steps. `where_` says which call is under way.
+  void go() {
+    while (trainer_.steps() < kSteps) {
+      before_step();
+      passes();
+      where_ = "step";
+      trainer_.finish();
+      after_step();
+    }
+    where_ = "synchronize";
+    engine().synchronize();
+  }
+  [[nodiscard]] const std::string& where() const { return where_; }
+  /// Whether it is the step in which Placement::automatic moves.
+  [[nodiscard]] bool moves_now() const {
+    return where_ == "step" && trainer_.steps() == kMovingStep &&
+           way_.options.config.placement == Placement::automatic;
+  }
+  [[nodiscard]] std::pair<std::uint64_t, bool> reached() const {
+    return {trainer_.steps(), changed_};
+  }
+
+ private:
+  Engine& engine() { return trainer_.engine(); }
+  [[nodiscard]] bool turn(std::uint64_t which) const {
+    return (way_.turns >> (which + 4 * trainer_.steps() % 20) & 1) != 0;
+  }
+  /// An open gate has begun what it was given; a choice of placement starts again.
+  [[nodiscard]] bool may_discard() const {
+    const Config& config = way_.options.config;
+    return config.schedule != Schedule::open &&
+           (config.placement != Placement::automatic || trainer_.steps() > kMovingStep);
+  }
+  void before_step() {
+    if (!way_.moves || !turn(0)) return;
+    where_ = "set_placement";
+    const std::array<double, 4> shares = {1.0, 0.0, 0.5, 0.7};
+    const double share = shares.at((trainer_.steps() + way_.turns) % shares.size());
+    engine().set_placement({.placement = Placement::fraction,
+                            .device_fraction = nearest_split(trainer_.options(), share).fraction});
+  }
+  void pass() {
+    where_ = "wait";
+    trainer_.forward();
+    where_ = "gradient_ready";
+    trainer_.backward();
+  }
+  void passes() {
+    if (turn(1) && may_discard()) {
+      pass();
+      where_ = "discard";
+      engine().discard();
+    }
+    for (std::uint32_t i = 0; i < trainer_.options().passes; ++i) pass();
+  }
+  void after_step() {
+    if (turn(2)) {
+      where_ = "read_state";
+      std::vector<float> master(5000);
+      engine().read_state(trainer_.id(kChanged), "master", master);
+    }
+    if (turn(3) && may_discard()) {
+      where_ = "discard";  // nothing, with updates under way
+      engine().discard();
+    }
+    if (trainer_.steps() != kChangedStep + 1) return;
+    where_ = "weights_changed";
+    engine().wait(trainer_.id(kChanged), trainer_.reader());
+    engine().weights_changed(trainer_.id(kChanged), trainer_.reader());
+    changed_ = true;
+  }
+
+  TinyTrainer& trainer_;
+  const Way& way_;
+  std::string where_ = "commit";
+  bool changed_ = false;
+};
+
+Digests reference_of(const Model& model) {
+  TinyTrainer trainer(options_of(model));
+  trainer.start();
+  Digests out;
+  out[{0, false}] = trainer.engine().state_digest();
+  bool changed = false;
+  while (trainer.steps() < kSteps) {
+    trainer.step();
+    out[{trainer.steps(), changed}] = trainer.engine().state_digest();
+    if (trainer.steps() != kChangedStep + 1) continue;
+    trainer.engine().wait(trainer.id(kChanged), trainer.reader());
+    trainer.engine().weights_changed(trainer.id(kChanged), trainer.reader());
+    changed = true;
+    out[{trainer.steps(), changed}] = trainer.engine().state_digest();
+  }
+  EXPECT_NE((out.at({3, false})), (out.at({3, true}))) << "the change changes nothing";
+  return out;
+}
+
+// --- what must hold after a failure --------------------------------------------------------------
+
+std::string holdings(const sim::Counters& c) {
+  return std::to_string(c.live_allocations) + " allocations, " + std::to_string(c.live_streams) +
+         " streams, " + std::to_string(c.live_events) + " events, " +
+         std::to_string(c.live_registrations) + " registrations";
+}
+
+void expect_named(const Error& error, const std::string& cause) {
+  EXPECT_TRUE(error.code() == ErrorCode::device_failure || error.code() == ErrorCode::poisoned)
+      << code_name(error.code()) << ": " << error.what();
+  EXPECT_NE(std::string(error.what()).find(cause), std::string::npos)
+      << "no " << cause << " in: " << error.what();
+}
+
+/// Every call is refused, each with the first cause.
+void expect_refused(TinyTrainer& trainer, const std::string& cause) {
+  Engine& engine = trainer.engine();
+  const ParameterId id = trainer.id(0);
+  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
+      {"wait", [&] { engine.wait(id, trainer.reader()); }},
+      {"gradient_ready", [&] { engine.gradient_ready(id, trainer.gradient(0), trainer.writer()); }},
+      {"wait_gradient_taken", [&] { engine.wait_gradient_taken(id, trainer.writer()); }},
+      {"step", [&] { engine.step(); }},
+      {"discard", [&] { engine.discard(); }},
+      {"synchronize", [&] { engine.synchronize(); }},
+      {"weights_changed", [&] { engine.weights_changed(id, trainer.reader()); }},
+      {"set_placement", [&] { engine.set_placement({.placement = Placement::device_resident}); }},
+      {"state_digest", [&] { (void)engine.state_digest(); }},
+      {"read_state", [&] { engine.read_state(id, {}); }},
+  };
+  for (const auto& [name, call] : calls) {
+    const std::optional<Error> error = caught(call);
+    EXPECT_TRUE(error.has_value()) << name << " worked after: " << cause;
+    if (error) expect_named(*error, cause);
+  }
+}
+
+/// Refuses all, or has exactly the state of the steps that it said were done.
+void expect_sound_or_refused(TinyTrainer& trainer, const Digests& digests, const Run& run,
+                             const std::string& cause) {
+  std::uint64_t digest = 0;
+  const std::optional<Error> error = caught([&] { digest = trainer.engine().state_digest(); });
+  if (!error) {
+    EXPECT_EQ(digest, digests.at(run.reached())) << "after " << run.where();
+    return;
+  }
+  // An open gate has begun a step, which a call of the trainer's own on the device has cut off.
+  if (error->code() == ErrorCode::protocol_error &&
+      trainer.options().config.schedule == Schedule::open) {
+    return;
+  }
+  expect_named(*error, cause);
+  expect_refused(trainer, cause);
+}
+
+/// A commit() that fails at a call leaves nothing and may be repeated.
+/// @return what it failed with, if it did.
+std::optional<Error> commit(TinyTrainer& trainer, const sim::Gpu& gpu, const sim::Fault& fault,
+                            const std::string& before) {
+  trainer.prepare();
+  std::optional<Error> error = caught([&] { trainer.commit(); });
+  if (!error) return error;
+  expect_named(*error, sim::to_string(fault.call));
+  EXPECT_EQ(holdings(gpu.counters()), before) << "right after a commit() that failed";
+  if (fault.at_call) trainer.commit();
+  return error;
+}
+
+/// Of a run without an error.
+std::string what_passed(TinyTrainer& trainer) {
+  return trainer.engine().stats().moves > 0 ? "nowhere, with an automatic move" : "nowhere";
+}
+
+/// @return in which call the fault surfaced, "nowhere..." if in none.
+std::string survive(const Way& way, std::uint64_t nth, const Digests& digests) {
+  TinyOptions options = way.options;
+  sim::Fault fault = way.fault;
+  fault.nth = nth;
+  options.device.faults = {fault};
+  const std::string cause = sim::to_string(fault.call);
+  const sim::Gpu gpu(options.device);
+  std::unique_ptr<TinyTrainer> trainer;
+  if (caught([&] { trainer = std::make_unique<TinyTrainer>(gpu, options); })) return "trainer";
+  const std::string before = holdings(gpu.counters());
+  Run run(*trainer, way);
+  std::optional<Error> error = commit(*trainer, gpu, fault, before);
+  std::string where = "commit";
+  if (!error || fault.at_call) {
+    if (const auto failure = caught([&] { run.go(); })) {
+      where = run.where();
+      expect_named(*failure, cause);
+      if (run.moves_now()) where = "step that moves state";
+    } else if (!error) {
+      where = what_passed(*trainer);
+    }
+    expect_sound_or_refused(*trainer, digests, run, cause);
+  }
+  trainer->stop();
+  EXPECT_EQ(holdings(gpu.counters()), before);
+  return where;
+}
+
+/// Runs of one seed, each with another call failing; numbers of calls that are never reached are
+/// not tried again.
+template <class Met>
+void survive_seed(std::uint64_t seed, std::map<Model, Digests>& references, const Way& way,
+                  Met met) {
+  Digests& digests = references[way.model];
+  if (digests.empty()) digests = reference_of(way.model);
+  std::uint64_t limit = kMostCalls;
+  for (std::uint64_t run = 0; run < kRunsPerSeed && limit > 0; ++run) {
+    const std::uint64_t nth = 1 + mix_bits(seed, run, 77) % limit;
+    SCOPED_TRACE(describe(way.options) + " " + sim::to_string(way.fault.call) + " " +
+                 std::to_string(nth) + (way.fault.at_call ? " at the call" : " when it runs"));
+    const std::string where = survive(way, nth, digests);
+    if (where.starts_with("nowhere")) limit = nth - 1;
+    met(where);
+    if (::testing::Test::HasFailure()) return;
+  }
+}
+
+using Met = std::map<std::string, std::uint64_t>;
+
+/// How often which call has met a fault.
+Met survive_seeds(std::uint64_t seeds, sim::Mode mode, bool& all) {
+  std::map<Model, Digests> references;
+  Met met;
+  all = for_each_seed(seeds, [&](std::uint64_t seed) {
+    Way way = draw_way(seed);
+    way.options.device.mode = mode;
+    if (mode == sim::Mode::threads) way.options.device.max_random_delay = sim::Duration(0);
+    survive_seed(seed, references, way, [&](const std::string& where) { met[where] += 1; });
+  });
+  for (const auto& [where, times] : met) {
+    std::printf("%s: %llu\n", where.c_str(), static_cast<unsigned long long>(times));
+  }
+  return met;
+}
+
+TEST(OverlappedFaults, NameTheCallAndLeaveNoHalfOfAStep) {
+  bool all = false;
+  Met met = survive_seeds(kSeeds, sim::Mode::virtual_time, all);
+  if (!all) return;
+  for (const char* where :
+       {"nowhere", "nowhere, with an automatic move", "commit", "wait", "gradient_ready", "step",
+        "step that moves state", "read_state", "weights_changed", "set_placement"}) {
+    EXPECT_GE(met[where], 5U) << where;
+  }
+  EXPECT_GE(met["discard"], 1U) << "it calls the device seldom";
+}
+
+TEST(OverlappedFaults, InRealTime) {
+  bool all = false;
+  Met met = survive_seeds(kThreadSeeds, sim::Mode::threads, all);
+  if (!all) return;
+  EXPECT_GE(met["step"], 3U);
+}
+
+}  // namespace
+}  // namespace outboard::testing
