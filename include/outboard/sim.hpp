@@ -69,7 +69,8 @@ struct OUTBOARD_API Options {
   Mode mode = Mode::threads;
   Rates rates{};
   bool stream_memory_ops = true;  ///< as cuStreamWaitValue32; without, wait() may block the host
-  std::size_t pinned_limit_bytes = SIZE_MAX;  ///< registering more host memory is refused
+  std::size_t pinned_limit_bytes = SIZE_MAX;        ///< registering more host memory is refused
+  std::size_t registration_limit_bytes = SIZE_MAX;  ///< of one registration; engines use several
   /// Virtual time: which of several operations that are ready at the same time goes first. Those
   /// that have been ready for longer go before them, unless there are random delays.
   std::uint64_t seed = 0;

@@ -18,6 +18,7 @@
 #include "core/span_recorder.hpp"
 #include "core/virtual_loop.hpp"
 #include "core/waiter.hpp"
+#include "device/host_registrations.hpp"
 #include "outboard/types.hpp"
 #include "simd/update.hpp"
 
@@ -146,10 +147,19 @@ class Backend {
   /// this device. For checking what the trainer hands in.
   virtual void check_range(const void* address, std::size_t bytes) const = 0;
 
-  /// Pins host memory for copies across the link. @return false if the device refuses (a limit);
-  /// the memory then stays pageable. @throws Error{device_failure} for any other failure.
-  [[nodiscard]] virtual bool register_host(std::span<std::byte> memory) = 0;
-  virtual void unregister_host(std::span<std::byte> memory) noexcept = 0;
+  /// Pins page-aligned host memory for copies across the link, in as many registrations as the
+  /// device's ceilings ask for (device/host_registrations.hpp). @return false if the device refuses
+  /// (a limit); the memory then stays pageable. @throws Error{device_failure} for any other
+  /// failure.
+  [[nodiscard]] bool register_host(std::span<std::byte> memory) {
+    return registrations_.add(
+        memory, [this](std::span<std::byte> chunk) { return register_chunk(chunk); },
+        [this](std::span<std::byte> chunk) { unregister_chunk(chunk); });
+  }
+  /// Of memory as it was registered; anything else is left alone.
+  void unregister_host(std::span<std::byte> memory) noexcept {
+    registrations_.remove(memory, [this](std::span<std::byte> chunk) { unregister_chunk(chunk); });
+  }
 
   // --- streams, events, flags ---
   [[nodiscard]] virtual NativeStream create_stream(const char* name) = 0;
@@ -193,10 +203,19 @@ class Backend {
   virtual void write_flag(Flag flag, std::uint32_t value) noexcept = 0;
 
   // --- copies: queue; host memory must stay valid until the stream has passed them ---
-  virtual void copy_to_host(std::span<std::byte> host_dst, const void* device_src,
-                            NativeStream stream) = 0;
-  virtual void copy_to_device(void* device_dst, std::span<const std::byte> host_src,
-                              NativeStream stream) = 0;
+  /// Host memory that reaches over several registrations is copied piece by piece.
+  void copy_to_host(std::span<std::byte> host_dst, const void* device_src, NativeStream stream) {
+    const auto* const src = static_cast<const std::byte*>(device_src);
+    registrations_.for_each_piece(host_dst, [&](std::size_t from, std::size_t bytes) {
+      queue_copy_to_host(host_dst.subspan(from, bytes), src + from, stream);
+    });
+  }
+  void copy_to_device(void* device_dst, std::span<const std::byte> host_src, NativeStream stream) {
+    auto* const dst = static_cast<std::byte*>(device_dst);
+    registrations_.for_each_piece(host_src, [&](std::size_t from, std::size_t bytes) {
+      queue_copy_to_device(dst + from, host_src.subspan(from, bytes), stream);
+    });
+  }
   virtual void copy_on_device(void* device_dst, const void* device_src, std::size_t bytes,
                               NativeStream stream) = 0;
 
@@ -219,6 +238,20 @@ class Backend {
   virtual void fill_zero(NativeStream stream, void* dst, std::size_t bytes) = 0;
   virtual void to_float(NativeStream stream, void* dst_fp32, simd::ConstElements src,
                         std::uint64_t elems) = 0;
+
+ protected:
+  // --- what a device adds to the calls of similar names above ---
+  /// One registration. @return false if refused.
+  [[nodiscard]] virtual bool register_chunk(std::span<std::byte> memory) = 0;
+  virtual void unregister_chunk(std::span<std::byte> memory) noexcept = 0;
+  /// Host memory of one registration, or of none.
+  virtual void queue_copy_to_host(std::span<std::byte> host_dst, const void* device_src,
+                                  NativeStream stream) = 0;
+  virtual void queue_copy_to_device(void* device_dst, std::span<const std::byte> host_src,
+                                    NativeStream stream) = 0;
+
+ private:
+  HostRegistrations registrations_;
 };
 
 }  // namespace outboard::device

@@ -33,7 +33,7 @@ TEST(PinnedRegion, RegistersAllOfTheArenaAndUnregistersItBeforeItIsUnmapped) {
 
 TEST(PinnedRegion, RefusalLeavesUsablePageableMemory) {
   RegisteringBackend backend;
-  backend.limit_bytes = 4096;
+  backend.call_limit_bytes = 4096;
   {
     const PinnedRegion region(backend, arena_of(100'000));
     EXPECT_FALSE(region.pinned());

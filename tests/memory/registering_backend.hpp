@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-/// A device that can do one thing: register host memory, and say what it was asked.
+/// A device that registers host memory, takes note of copies, and says what it was asked.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <climits>
 #include <cstddef>
 #include <span>
 #include <string>
@@ -16,28 +17,24 @@
 
 namespace outboard::testing {
 
-/// Every call that is not about host memory throws Error{unsupported}.
+/// Copies nothing. Every other call that could do something throws Error{unsupported}.
 class RegisteringBackend final : public device::Backend {
  public:
-  std::size_t limit_bytes = SIZE_MAX;  ///< more than this is refused
-  bool broken = false;                 ///< every registration fails
+  std::size_t call_limit_bytes = SIZE_MAX;   ///< a registration of more is refused
+  std::size_t total_limit_bytes = SIZE_MAX;  ///< and so is one that makes more in all
+  bool broken = false;                       ///< every registration fails
+  int broken_from = INT_MAX;                 ///< every one from this number on, the first is 1
   std::vector<std::span<std::byte>> registered;
+  std::vector<std::span<const std::byte>> copies;  ///< host memory of each
+  int register_calls = 0;
   int unregister_calls = 0;
   int unmapped_too_early = 0;  ///< unregistered after the memory had gone
+  int out_of_order = 0;        ///< unregistered before one that was registered later
 
-  bool register_host(std::span<std::byte> memory) override {
-    if (broken) throw Error(ErrorCode::device_failure, "register_host: broken on purpose");
-    if (memory.size() > limit_bytes) return false;
-    registered.push_back(memory);
-    return true;
-  }
-  void unregister_host(std::span<std::byte> memory) noexcept override {
-    unregister_calls += 1;
-    unsigned char state = 0;
-    if (mincore(memory.data(), 1, &state) != 0) unmapped_too_early += 1;
-    std::erase_if(registered, [&](auto known) {
-      return known.data() == memory.data() && known.size() == memory.size();
-    });
+  [[nodiscard]] std::size_t registered_bytes() const {
+    std::size_t bytes = 0;
+    for (const auto memory : registered) bytes += memory.size();
+    return bytes;
   }
 
   std::string_view name() const noexcept override { return "registering"; }
@@ -67,8 +64,6 @@ class RegisteringBackend final : public device::Backend {
   void destroy_flag(device::Flag) noexcept override {}
   void wait_flag(NativeStream, device::Flag, std::uint32_t) override { refuse(); }
   void write_flag(device::Flag, std::uint32_t) noexcept override {}
-  void copy_to_host(std::span<std::byte>, const void*, NativeStream) override { refuse(); }
-  void copy_to_device(void*, std::span<const std::byte>, NativeStream) override { refuse(); }
   void copy_on_device(void*, const void*, std::size_t, NativeStream) override { refuse(); }
   void reduce_gradient(NativeStream, simd::ConstElements, std::uint64_t, void*) override {
     refuse();
@@ -85,6 +80,34 @@ class RegisteringBackend final : public device::Backend {
   void fill(NativeStream, simd::Elements, std::uint64_t, std::uint32_t) override { refuse(); }
   void fill_zero(NativeStream, void*, std::size_t) override { refuse(); }
   void to_float(NativeStream, void*, simd::ConstElements, std::uint64_t) override { refuse(); }
+
+ protected:
+  bool register_chunk(std::span<std::byte> memory) override {
+    register_calls += 1;
+    if (broken || register_calls >= broken_from) {
+      throw Error(ErrorCode::device_failure, "register_host: broken on purpose");
+    }
+    if (memory.size() > call_limit_bytes) return false;
+    if (memory.size() > total_limit_bytes - registered_bytes()) return false;
+    registered.push_back(memory);
+    return true;
+  }
+  void unregister_chunk(std::span<std::byte> memory) noexcept override {
+    unregister_calls += 1;
+    unsigned char state = 0;
+    if (mincore(memory.data(), 1, &state) != 0) unmapped_too_early += 1;
+    const auto same = [&](auto known) {
+      return known.data() == memory.data() && known.size() == memory.size();
+    };
+    if (registered.empty() || !same(registered.back())) out_of_order += 1;
+    std::erase_if(registered, same);
+  }
+  void queue_copy_to_host(std::span<std::byte> host_dst, const void*, NativeStream) override {
+    copies.push_back(host_dst);
+  }
+  void queue_copy_to_device(void*, std::span<const std::byte> host_src, NativeStream) override {
+    copies.push_back(host_src);
+  }
 
  private:
   [[noreturn]] static void refuse() {

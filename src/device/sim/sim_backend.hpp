@@ -54,8 +54,6 @@ class SimBackend : public device::Backend {
   void release(void* address) noexcept final { (void)give_back(address); }
   [[nodiscard]] device::MemoryInfo memory() const final;
   void check_range(const void* address, std::size_t bytes) const final;
-  [[nodiscard]] bool register_host(std::span<std::byte> memory) final;
-  void unregister_host(std::span<std::byte> memory) noexcept final;
 
   [[nodiscard]] NativeStream create_stream(const char* name) final;
   void destroy_stream(NativeStream stream) noexcept final;
@@ -73,10 +71,6 @@ class SimBackend : public device::Backend {
   void wait_flag(NativeStream stream, device::Flag flag, std::uint32_t value) final;
   void write_flag(device::Flag flag, std::uint32_t value) noexcept final;
 
-  void copy_to_host(std::span<std::byte> host_dst, const void* device_src,
-                    NativeStream stream) final;
-  void copy_to_device(void* device_dst, std::span<const std::byte> host_src,
-                      NativeStream stream) final;
   void copy_on_device(void* device_dst, const void* device_src, std::size_t bytes,
                       NativeStream stream) final;
   void reduce_gradient(NativeStream stream, simd::ConstElements grad, std::uint64_t elems,
@@ -129,6 +123,13 @@ class SimBackend : public device::Backend {
   /// What the head of a busy stream waits for, in words.
   [[nodiscard]] std::string describe_wait(const Work& wait) const;
 
+  [[nodiscard]] bool register_chunk(std::span<std::byte> memory) final;
+  void unregister_chunk(std::span<std::byte> memory) noexcept final;
+  void queue_copy_to_host(std::span<std::byte> host_dst, const void* device_src,
+                          NativeStream stream) final;
+  void queue_copy_to_device(void* device_dst, std::span<const std::byte> host_src,
+                            NativeStream stream) final;
+
   const Options options_;
   DeviceMemory memory_;
   mutable std::mutex mutex_;
@@ -141,6 +142,7 @@ class SimBackend : public device::Backend {
   void require_sound(const char* call) const;
   [[nodiscard]] Stream& stream_at(NativeStream handle, const char* call) const;
   [[nodiscard]] NativeStream handle_of(const Stream& stream) const noexcept;
+  void require_one_registration(const char* call, std::span<const std::byte> host) const;
   void enqueue(NativeStream handle, Work work, std::int64_t kernel_ns = -1);
   void push(Stream& stream, Operation operation);
   void add_arrival(Stream& stream, const Arrival& arrival);

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "device/sim/sim_backend.hpp"
@@ -39,13 +40,14 @@ void SimBackend::check_range(const void* address, std::size_t bytes) const {
   (void)memory_.alias(address, bytes);
 }
 
-bool SimBackend::register_host(std::span<std::byte> memory) {
+bool SimBackend::register_chunk(std::span<std::byte> memory) {
   std::uint64_t failing = 0;
   {
     const Lock lock(mutex_);
     require_sound("register_host");
     failing = faults_.next(Call::register_host);
     if (memory.empty()) return true;
+    if (memory.size() > options_.registration_limit_bytes) return false;
     if (memory.size() > options_.pinned_limit_bytes - registered_bytes_) return false;
     if (!registered_.emplace(memory.data(), memory.size()).second) {
       throw Error(ErrorCode::invalid_argument, "register_host: this memory is registered already");
@@ -55,7 +57,7 @@ bool SimBackend::register_host(std::span<std::byte> memory) {
   // Without the mutex: locking brings every page in, which takes long.
   if (::mlock(memory.data(), memory.size()) != 0) {
     const int error = errno;
-    unregister_host(memory);
+    unregister_chunk(memory);
     if (is_limit(error)) return false;
     throw Error(ErrorCode::device_failure, "register_host: mlock of " +
                                                std::to_string(memory.size()) +
@@ -66,7 +68,7 @@ bool SimBackend::register_host(std::span<std::byte> memory) {
   return true;
 }
 
-void SimBackend::unregister_host(std::span<std::byte> memory) noexcept {
+void SimBackend::unregister_chunk(std::span<std::byte> memory) noexcept {
   {
     const Lock lock(mutex_);
     const auto found = registered_.find(memory.data());
@@ -107,13 +109,33 @@ void SimBackend::require_stream(NativeStream stream) const {
   (void)stream_at(stream, "stream");
 }
 
-void SimBackend::copy_to_host(std::span<std::byte> host_dst, const void* device_src,
-                              NativeStream stream) {
+/// As drivers do, which look up the one registration that a copy is in.
+void SimBackend::require_one_registration(const char* call, std::span<const std::byte> host) const {
+  const Lock lock(mutex_);
+  auto next = registered_.upper_bound(host.data());
+  std::size_t inside = 0;
+  if (next != registered_.begin()) {
+    const auto& [first, bytes] = *std::prev(next);
+    const auto lead = static_cast<std::size_t>(host.data() - first);
+    if (lead < bytes) inside = bytes - lead;
+  }
+  const bool meets_next = next != registered_.end() && next->first < host.data() + host.size();
+  if (inside >= host.size() || (inside == 0 && !meets_next)) return;
+  throw Error(ErrorCode::invalid_argument,
+              std::string(call) + ": of " + std::to_string(host.size()) +
+                  " bytes of host memory the first " + std::to_string(inside) +
+                  " lie in a registration that the others are not in; copy each part by itself");
+}
+
+void SimBackend::queue_copy_to_host(std::span<std::byte> host_dst, const void* device_src,
+                                    NativeStream stream) {
+  require_one_registration("copy_to_host", host_dst);
   enqueue(stream, CopyToHost{host_dst, device_src});
 }
 
-void SimBackend::copy_to_device(void* device_dst, std::span<const std::byte> host_src,
-                                NativeStream stream) {
+void SimBackend::queue_copy_to_device(void* device_dst, std::span<const std::byte> host_src,
+                                      NativeStream stream) {
+  require_one_registration("copy_to_device", host_src);
   enqueue(stream, CopyToDevice{device_dst, host_src});
 }
 
