@@ -92,7 +92,8 @@ struct OUTBOARD_API HostOptions {
 
 enum class LogLevel : std::uint8_t { info, warning, error };
 /// Receives one line without a newline, from the thread of the call that it is about, after that
-/// call's work: it may call the engine. What it throws is ignored.
+/// call's work: it may call the engine. What it throws is ignored. A commit() that takes more than
+/// two seconds tells of its progress on the way; a sink must not call that engine then.
 using LogSink = std::function<void(LogLevel, std::string_view)>;
 
 struct OUTBOARD_API Config {
@@ -121,6 +122,9 @@ struct OUTBOARD_API Config {
   /// than the buckets: the rest is pageable and reached through a pinned bounce ring, or a pageable
   /// one if an earlier commit() has left no slot.
   std::optional<std::uint32_t> pinned_slots{};
+  /// commit() throws Error{out_of_memory} where the device refuses to pin what `pinned_slots`
+  /// allow. By default it warns once, and the bounce ring serves.
+  bool strict_pinning = false;
   bool check_waits =
       false;  ///< fill stale device weights with NaN, to expose missing waits: at step(), with
               ///< Schedule::open as soon as they are sure to be refreshed

@@ -80,12 +80,20 @@ struct StepStats {
 
 enum class MemoryPlace : std::uint8_t { host_pinned, host_pageable, device };
 
+/// Pages of host memory.
+enum class PageKind : std::uint8_t {
+  small,             ///< of the system's usual size
+  transparent_huge,  ///< 2 MiB as far as the kernel has them: it was asked
+  reserved_huge,     ///< 2 MiB, which an administrator has set aside (vm.nr_hugepages)
+};
+
 struct LedgerEntry {
   std::string purpose;  ///< "master weight", "exp_avg", "gradient and weight staging", ...
   MemoryPlace place = MemoryPlace::host_pageable;
   std::uint32_t node = 0;  ///< index of the NUMA node, host memory only
   std::size_t bytes = 0;
   const void* address = nullptr;  ///< start of the range; device addresses are not dereferenceable
+  PageKind pages = PageKind::small;  ///< host memory, but for the end that fills no huge page
 };
 
 /// Every byte of state and staging that the engine holds, by purpose; a value to print or to sum.

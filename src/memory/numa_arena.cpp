@@ -11,12 +11,11 @@
 #include <utility>
 
 #include "core/round_up.hpp"
+#include "memory/huge_pages.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::memory {
 namespace {
-
-constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
 [[noreturn]] void throw_no_memory(const char* purpose, std::size_t bytes, int error) {
   throw Error(ErrorCode::out_of_memory,
@@ -33,7 +32,7 @@ std::byte* map(std::size_t bytes) noexcept {
   return address == MAP_FAILED ? nullptr : static_cast<std::byte*>(address);
 }
 
-/// Maps one huge page too much and gives back what lies outside the aligned range.
+/// Maps one huge page too much and gives back what lies outside the aligned range. Null if refused.
 std::byte* map_aligned(std::size_t bytes) noexcept {
   std::byte* const first = map(bytes + kHugePage);
   if (first == nullptr) return nullptr;
@@ -44,31 +43,90 @@ std::byte* map_aligned(std::size_t bytes) noexcept {
   // entries, and then costs address space alone.
   if (head > 0) (void)munmap(first, head);
   if (tail > 0) (void)munmap(first + head + bytes, tail);
-  (void)madvise(first + head, bytes, MADV_HUGEPAGE);  // a kernel without huge pages refuses
   return first + head;
+}
+
+#ifndef MAP_HUGE_2MB
+constexpr int MAP_HUGE_2MB = 21 << 26;
+#endif
+
+/// Reserved huge pages, and small ones for what fills none: those take the place of one huge page
+/// more, so that both lie in a row. Null if the system refuses.
+std::byte* map_reserved_pages(std::size_t bytes) noexcept {
+  const std::size_t all = core::round_up(bytes, kHugePage);
+  void* const address = mmap(nullptr, all, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_HUGETLB | MAP_HUGE_2MB, -1, 0);
+  if (address == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(address);
+  if (bytes == all) return first;
+  const std::size_t huge = all - kHugePage;
+  if (mmap(first + huge, kHugePage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED,
+           -1, 0) == MAP_FAILED) {
+    (void)munmap(first, huge);  // the last page may be somebody else's already
+    return nullptr;
+  }
+  (void)munmap(first + bytes, all - bytes);
+  return first;
+}
+
+/// Huge pages that are reserved for memory of this node.
+std::size_t reserved_for(const topology::Machine& machine, std::uint32_t node) {
+  if (!machine.real || node >= machine.nodes.size()) return 0;
+  if (machine.nodes.size() == 1) return reserved_huge_bytes("", {});
+  return reserved_huge_bytes("", machine.nodes[node].os_index);
 }
 
 }  // namespace
 
 NumaArena::NumaArena(const topology::Machine& machine, std::uint32_t node, std::size_t bytes,
-                     const char* purpose)
+                     const char* purpose, FirstTouch touch)
     : node_(node) {
   if (bytes == 0) return;
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * kHugePage) {
     throw_no_memory(purpose, bytes, ENOMEM);
   }
-  const bool huge = bytes >= kHugePage;
   // The end of a large arena lies in small pages: the ledger counts what is used, not 2 MiB more.
   const std::size_t mapped = core::round_up(bytes, static_cast<std::size_t>(sysconf(_SC_PAGESIZE)));
-  std::byte* const first = huge ? map_aligned(mapped) : map(mapped);
-  if (first == nullptr) throw_no_memory(purpose, bytes, errno);
-  memory_ = {first, mapped};
   try {
-    binding_note_ = topology::bind_memory(machine, node, memory_);
+    if (map_reserved(machine, mapped, touch)) return;
+    map_plain(mapped, purpose, bytes);
+    bind(machine);
   } catch (...) {
     unmap();
     throw;
   }
+}
+
+/// All or nothing.
+bool NumaArena::map_reserved(const topology::Machine& machine, std::size_t mapped,
+                             FirstTouch touch) {
+  if (mapped < kHugePage) return false;
+  if (reserved_for(machine, node_) < core::round_up(mapped, kHugePage)) return false;
+  std::byte* const first = map_reserved_pages(mapped);
+  if (first == nullptr) return false;
+  memory_ = {first, mapped};
+  bind(machine);
+  const FreshMemory fresh{node_, memory_};
+  if (!touch({&fresh, 1})) {
+    unmap();
+    return false;
+  }
+  pages_ = PageKind::reserved_huge;
+  return true;
+}
+
+void NumaArena::map_plain(std::size_t mapped, const char* purpose, std::size_t asked) {
+  const bool huge = mapped >= kHugePage;
+  std::byte* const first = huge ? map_aligned(mapped) : map(mapped);
+  if (first == nullptr) throw_no_memory(purpose, asked, errno);
+  memory_ = {first, mapped};
+  if (!huge) return;
+  const bool asked_for = madvise(first, mapped, MADV_HUGEPAGE) == 0;
+  if (asked_for && transparent_huge_pages("")) pages_ = PageKind::transparent_huge;
+}
+
+void NumaArena::bind(const topology::Machine& machine) {
+  binding_note_ = topology::bind_memory(machine, node_, memory_);
 }
 
 NumaArena::~NumaArena() {
@@ -78,6 +136,7 @@ NumaArena::~NumaArena() {
 NumaArena::NumaArena(NumaArena&& other) noexcept
     : memory_(std::exchange(other.memory_, {})),
       node_(other.node_),
+      pages_(other.pages_),
       binding_note_(std::move(other.binding_note_)) {}
 
 NumaArena& NumaArena::operator=(NumaArena&& other) noexcept {
@@ -85,6 +144,7 @@ NumaArena& NumaArena::operator=(NumaArena&& other) noexcept {
     unmap();
     memory_ = std::exchange(other.memory_, {});
     node_ = other.node_;
+    pages_ = other.pages_;
     binding_note_ = std::move(other.binding_note_);
   }
   return *this;

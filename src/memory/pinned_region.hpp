@@ -23,6 +23,7 @@ class PinnedRegion {
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return arena_.bytes(); }
   [[nodiscard]] std::uint32_t node() const noexcept { return arena_.node(); }
+  [[nodiscard]] PageKind pages() const noexcept { return arena_.pages(); }
   [[nodiscard]] bool pinned() const noexcept { return pinned_; }
 
  private:

@@ -8,6 +8,9 @@
 namespace outboard::memory {
 namespace {
 
+constexpr const char* kStaging = "gradient and weight staging";
+constexpr const char* kRing = "bounce ring";
+
 std::size_t node_count(const topology::Machine& machine) {
   return machine.nodes.size();
 }
@@ -55,7 +58,9 @@ std::size_t StagingPool::planned_bytes(std::span<const SlotSpec> specs, const Op
 }
 
 StagingPool::StagingPool(device::Backend& backend, const topology::Machine& machine,
-                         std::span<const SlotSpec> specs, const Options& options) {
+                         std::span<const SlotSpec> specs, const Options& options,
+                         FirstTouch touch) {
+  const Means means{backend, machine, touch};
   const auto [bytes, largest] = sizes_of(specs);
   wanted_bytes_ = bytes;
   slots_.reserve(specs.size());
@@ -63,31 +68,34 @@ StagingPool::StagingPool(device::Backend& backend, const topology::Machine& mach
   const bool has_ring = largest <= options.ring_bytes;
   std::size_t direct = specs.size();
   if (options.ring_for_gradients && !has_ring) {
-    make_ring(backend, machine, {largest, std::min(core::kGradientRingSlots, specs.size()), limit});
+    make_ring(means, {largest, std::min(core::kGradientRingSlots, specs.size()), limit});
   }
-  if (limit < specs.size() || !pin_prefix(backend, machine, specs, direct)) {
+  if (limit < specs.size() || !pin_prefix(means, specs, direct)) {
     if (ring_.empty() && !has_ring) {
-      make_ring(backend, machine, {largest, std::min(core::kRingSlots, specs.size()), limit});
+      make_ring(means, {largest, std::min(core::kRingSlots, specs.size()), limit});
     }
     direct = std::min(limit, specs.size());
     direct -= std::min(direct, ring_.size());
-    while (direct > 0 && !pin_prefix(backend, machine, specs, direct)) direct /= 2;
+    while (direct > 0 && !pin_prefix(means, specs, direct)) direct /= 2;
   }
   direct_slots_ = direct;
-  map_pageable(machine, specs.subspan(direct));
+  map_pageable(means, specs.subspan(direct));
 }
 
-void StagingPool::make_ring(device::Backend& backend, const topology::Machine& machine,
-                            const RingShape& shape) {
+void StagingPool::make_ring(const Means& means, const RingShape& shape) {
+  const auto map = [&](std::size_t buffers) {
+    return NumaArena(means.machine, 0, buffers * shape.buffer_bytes, kRing, means.touch);
+  };
   for (std::size_t tries = std::min(shape.buffers, shape.limit); tries > 0; tries /= 2) {
-    PinnedRegion region(backend, NumaArena(machine, 0, tries * shape.buffer_bytes, "bounce ring"));
+    PinnedRegion region(means.backend, map(tries));
+    refused_ = refused_ || !region.pinned();
     if (!region.pinned()) continue;
     pinned_bytes_ += region.bytes().size();
     ring_region_ = std::move(region);
     return cut_ring(ring_region_.bytes(), shape.buffer_bytes, tries);
   }
   ring_pinned_ = false;
-  pageable_ring_ = NumaArena(machine, 0, shape.most() * shape.buffer_bytes, "bounce ring");
+  pageable_ring_ = map(shape.most());
   cut_ring(pageable_ring_.bytes(), shape.buffer_bytes, shape.most());
 }
 
@@ -98,15 +106,39 @@ void StagingPool::cut_ring(std::span<std::byte> memory, std::size_t buffer_bytes
   }
 }
 
-bool StagingPool::pin_prefix(device::Backend& backend, const topology::Machine& machine,
-                             std::span<const SlotSpec> specs, std::size_t count) {
-  const auto bytes = bytes_per_node(specs.first(count), node_count(machine));
+/// One arena for each node, for its slots.
+std::vector<NumaArena> StagingPool::map_slots(const Means& means, std::span<const SlotSpec> specs,
+                                              const char* purpose) {
+  const auto bytes = bytes_per_node(specs, node_count(means.machine));
+  std::vector<NumaArena> arenas;
+  for (std::uint32_t node = 0; node < bytes.size(); ++node) {
+    arenas.emplace_back(means.machine, node, bytes[node], purpose, means.touch);
+  }
+  return arenas;
+}
+
+void StagingPool::touch_all(const Means& means, std::span<const NumaArena> arenas) {
+  std::vector<FreshMemory> fresh;
+  for (const NumaArena& arena : arenas) {
+    if (!arena.fresh().bytes.empty()) fresh.push_back(arena.fresh());
+  }
+  // Small pages are never refused here: who lacks them is ended by the kernel.
+  if (!fresh.empty()) (void)means.touch(fresh);
+}
+
+bool StagingPool::pin_prefix(const Means& means, std::span<const SlotSpec> specs,
+                             std::size_t count) {
+  std::vector<NumaArena> arenas = map_slots(means, specs.first(count), "staging");
+  // Pinning brings pages in as well, on one thread. After a refusal the next may be refused too,
+  // and then nobody should have touched what goes back.
+  if (!refused_) touch_all(means, arenas);
   std::vector<PinnedRegion> regions;
   std::vector<std::span<std::byte>> memory;
   std::size_t total = 0;
-  for (std::uint32_t node = 0; node < bytes.size(); ++node) {
-    regions.emplace_back(backend, NumaArena(machine, node, bytes[node], "staging"));
-    if (bytes[node] > 0 && !regions.back().pinned()) return false;
+  for (NumaArena& arena : arenas) {
+    regions.emplace_back(means.backend, std::move(arena));
+    refused_ = refused_ || !regions.back().pinned();
+    if (!regions.back().pinned()) return false;
     memory.push_back(regions.back().bytes());
     total += regions.back().bytes().size();
   }
@@ -116,26 +148,26 @@ bool StagingPool::pin_prefix(device::Backend& backend, const topology::Machine& 
   return true;
 }
 
-void StagingPool::map_pageable(const topology::Machine& machine, std::span<const SlotSpec> specs) {
-  const auto bytes = bytes_per_node(specs, node_count(machine));
+void StagingPool::map_pageable(const Means& means, std::span<const SlotSpec> specs) {
+  pageable_arenas_ = map_slots(means, specs, "pageable staging");
+  touch_all(means, pageable_arenas_);
   std::vector<std::span<std::byte>> memory;
-  for (std::uint32_t node = 0; node < bytes.size(); ++node) {
-    pageable_arenas_.emplace_back(machine, node, bytes[node], "pageable staging");
-    memory.push_back(pageable_arenas_.back().bytes());
-  }
+  for (const NumaArena& arena : pageable_arenas_) memory.push_back(arena.bytes());
   cut_slots(specs, memory, false, slots_);
 }
 
 std::vector<StagingPool::RegionInfo> StagingPool::regions() const {
   std::vector<RegionInfo> infos;
   for (const PinnedRegion& region : direct_regions_) {
-    infos.push_back({"gradient and weight staging", region.node(), true, region.bytes()});
+    infos.push_back({kStaging, region.node(), true, region.pages(), region.bytes()});
   }
   for (const NumaArena& arena : pageable_arenas_) {
-    infos.push_back({"gradient and weight staging", arena.node(), false, arena.bytes()});
+    infos.push_back({kStaging, arena.node(), false, arena.pages(), arena.bytes()});
   }
-  infos.push_back({"bounce ring", ring_region_.node(), true, ring_region_.bytes()});
-  infos.push_back({"bounce ring", pageable_ring_.node(), false, pageable_ring_.bytes()});
+  const PinnedRegion& ring = ring_region_;
+  infos.push_back({kRing, ring.node(), true, ring.pages(), ring.bytes()});
+  const NumaArena& pageable = pageable_ring_;
+  infos.push_back({kRing, pageable.node(), false, pageable.pages(), pageable.bytes()});
   std::erase_if(infos, [](const RegionInfo& info) { return info.bytes.empty(); });
   return infos;
 }

@@ -42,15 +42,18 @@ class StagingPool {
   [[nodiscard]] static std::size_t planned_bytes(std::span<const SlotSpec> specs,
                                                  const Options& options);
   /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
-  /// direct_slots() say what came out. Touches nothing but what pinning touches.
+  /// direct_slots() say what came out. `touch` brings in all slots, once, before they are pinned.
   StagingPool(device::Backend& backend, const topology::Machine& machine,
-              std::span<const SlotSpec> specs, const Options& options);
+              std::span<const SlotSpec> specs, const Options& options,
+              FirstTouch touch = touch_here);
 
   [[nodiscard]] const SlotView& slot(std::size_t index) const { return slots_[index]; }
   /// Ring buffers, each as large as the largest slot; none if every slot is direct.
   [[nodiscard]] std::span<const SlotView> ring() const noexcept { return ring_; }
   [[nodiscard]] bool ring_pinned() const noexcept { return ring_pinned_; }
   [[nodiscard]] std::size_t direct_slots() const noexcept { return direct_slots_; }
+  /// Whether the device has refused to pin as much as Options allow.
+  [[nodiscard]] bool refused() const noexcept { return refused_; }
   /// Pinned slots that count towards Options::pinned_slots: a ring on top of them does not.
   [[nodiscard]] std::size_t limited_slots() const noexcept {
     const bool on_top = direct_slots_ == slots_.size();
@@ -64,6 +67,7 @@ class StagingPool {
     const char* purpose;
     std::uint32_t node;
     bool pinned;
+    PageKind pages;
     std::span<const std::byte> bytes;
   };
   [[nodiscard]] std::vector<RegionInfo> regions() const;
@@ -77,12 +81,19 @@ class StagingPool {
       return limit == 0 ? buffers : std::min(buffers, limit);
     }
   };
-  void make_ring(device::Backend& backend, const topology::Machine& machine,
-                 const RingShape& shape);
+  /// What making it needs.
+  struct Means {
+    device::Backend& backend;
+    const topology::Machine& machine;
+    FirstTouch touch;
+  };
+  void make_ring(const Means& means, const RingShape& shape);
   void cut_ring(std::span<std::byte> memory, std::size_t buffer_bytes, std::size_t buffers);
-  bool pin_prefix(device::Backend& backend, const topology::Machine& machine,
-                  std::span<const SlotSpec> specs, std::size_t count);
-  void map_pageable(const topology::Machine& machine, std::span<const SlotSpec> specs);
+  bool pin_prefix(const Means& means, std::span<const SlotSpec> specs, std::size_t count);
+  static std::vector<NumaArena> map_slots(const Means& means, std::span<const SlotSpec> specs,
+                                          const char* purpose);
+  static void touch_all(const Means& means, std::span<const NumaArena> arenas);
+  void map_pageable(const Means& means, std::span<const SlotSpec> specs);
 
   std::vector<PinnedRegion> direct_regions_;  // one per node
   std::vector<NumaArena> pageable_arenas_;    // one per node
@@ -91,6 +102,7 @@ class StagingPool {
   std::vector<SlotView> slots_;
   std::vector<SlotView> ring_;
   bool ring_pinned_ = true;
+  bool refused_ = false;
   std::size_t direct_slots_ = 0;
   std::size_t wanted_bytes_ = 0;
   std::size_t pinned_bytes_ = 0;

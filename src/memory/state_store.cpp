@@ -6,7 +6,8 @@
 namespace outboard::memory {
 
 StateStore::StateStore(const topology::Machine& machine, std::span<const StreamSpec> streams,
-                       std::span<const std::uint64_t> node_elems, std::size_t first_stream)
+                       std::span<const std::uint64_t> node_elems, std::size_t first_stream,
+                       FirstTouch touch)
     : streams_(streams.begin(), streams.end()), first_stream_(first_stream) {
   arenas_.reserve(streams.size() * node_elems.size());
   for (std::uint32_t node = 0; node < node_elems.size(); ++node) {
@@ -14,7 +15,7 @@ StateStore::StateStore(const topology::Machine& machine, std::span<const StreamS
       const std::size_t bytes = node_elems[node] * streams[i].bytes_per_elem;
       const std::size_t lead = bytes == 0 ? 0 : lead_bytes(i);
       const NumaArena& arena =
-          arenas_.emplace_back(machine, node, lead + bytes, streams[i].purpose.c_str());
+          arenas_.emplace_back(machine, node, lead + bytes, streams[i].purpose.c_str(), touch);
       // Whoever touches the elements leaves these pages out; what is counted is to be there.
       if (lead > 0) std::memset(arena.bytes().data(), 0, lead);
     }

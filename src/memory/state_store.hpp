@@ -49,11 +49,13 @@ struct StatePlace {
 class StateStore {
  public:
   StateStore() = default;
-  /// Maps and binds; touches no element. `node_elems[i]`: elements on node i. `first_stream`: how
-  /// many streams of other stores are read together with these, which are staggered behind them.
+  /// Maps and binds; touches no element, unless it lies in reserved huge pages, with `touch`.
+  /// `node_elems[i]`: elements on node i. `first_stream`: how many streams of other stores are read
+  /// together with these, which are staggered behind them.
   /// @throws Error{out_of_memory} naming the stream and its size.
   StateStore(const topology::Machine& machine, std::span<const StreamSpec> streams,
-             std::span<const std::uint64_t> node_elems, std::size_t first_stream = 0);
+             std::span<const std::uint64_t> node_elems, std::size_t first_stream = 0,
+             FirstTouch touch = touch_here);
 
   [[nodiscard]] StateLease lease(const StatePlace& place) const;
 

@@ -34,7 +34,11 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
     resident_.emplace(flow_);
     streamed_.emplace(flow_, *resident_);
     append_tables(machine, model);
-    append_memory(machine);
+    flow_.preparation = &preparation_;
+    {
+      std::unique_lock lock(flow_.mutex);
+      append_memory(lock, machine);
+    }
     create_streams();
     append_events();
     create_stages();

@@ -100,6 +100,7 @@ struct SegmentRun {
 class BounceRing;
 class HostSums;
 class Packing;
+class Preparation;
 
 struct BucketRun {
   std::uint32_t generation = 0;  ///< index into Flow::generations
@@ -150,6 +151,7 @@ struct Flow {
   HostSums* sums = nullptr;             ///< Accumulate::host with room on the host, else null
   std::vector<BounceRing*> rings;       ///< some serve several generations
   std::vector<Packing*> packings;       ///< of generations that pack
+  Preparation* preparation = nullptr;   ///< of host memory, by commit()
 
   std::deque<Parameter> parameters;  ///< results borrow their names: they never move
   std::vector<SegmentRun> segments;

@@ -122,7 +122,7 @@ void Pipeline::add_generation(std::unique_lock<std::mutex>& lock, const topology
   std::unique_ptr<AutoPlacement> next;
   try {
     append_tables(machine, model);
-    append_memory(machine);
+    append_memory(lock, machine);
     append_events();
     append_ring();
     fit_stages();
@@ -262,21 +262,22 @@ void Pipeline::append_buckets(const plan::PlacedModel& placed) {
 
 // --- memory -------------------------------------------------------------------------------------
 
-void Pipeline::append_memory(const topology::Machine& machine) {
+void Pipeline::append_memory(std::unique_lock<std::mutex>& lock, const topology::Machine& machine) {
   scalars_ = ScalarTable(flow_.backend, machine, flow_.parameters.size());
   const std::vector<plan::Home> homes = flow_.homes();
   resident_->allocate_new(device_room(homes, config_.device_budget_bytes, Keep::held));
   streamed_->allocate();
   const auto first = static_cast<std::ptrdiff_t>(flow_.generations.back().first_bucket);
   if (std::find(host_room_.begin() + first, host_room_.end(), true) != host_room_.end()) {
-    append_host_memory(machine);
+    append_host_memory(lock, machine);
   }
   append_packing();
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
                                 config_.schedule != Schedule::serial && !flow_.open_gate();
 }
 
-void Pipeline::append_host_memory(const topology::Machine& machine) {
+void Pipeline::append_host_memory(std::unique_lock<std::mutex>& lock,
+                                  const topology::Machine& machine) {
   Generation& generation = flow_.generations.back();
   std::vector<memory::SlotSpec> specs;
   std::vector<std::size_t> with_slot;
@@ -290,13 +291,17 @@ void Pipeline::append_host_memory(const topology::Machine& machine) {
   const BounceRing* ring = largest_ring();
   const memory::StagingPool::Options staging{unpinned_slots(), sums,
                                              ring == nullptr ? 0 : ring->buffer_bytes()};
-  require_host_room(generation, memory::StagingPool::planned_bytes(specs, staging));
-  generation.state =
-      memory::StateStore(machine, stream_specs(generation.streams), generation.node_elems);
-  generation.staging = memory::StagingPool(flow_.backend, machine, specs, staging);
+  preparation_.begin(
+      require_host_room(generation, memory::StagingPool::planned_bytes(specs, staging)));
+  const auto touch = [&](std::span<const memory::FreshMemory> fresh) {
+    return preparation_.touch(lock, fresh);
+  };
+  generation.state = memory::StateStore(machine, stream_specs(generation.streams),
+                                        generation.node_elems, 0, touch);
+  generation.staging = memory::StagingPool(flow_.backend, machine, specs, staging, touch);
   slots_ += specs.size();
   if (sums) {
-    generation.sums = HostSums::make_store(machine, generation.node_elems);
+    generation.sums = HostSums::make_store(machine, generation.node_elems, touch);
     if (!host_sums_) host_sums_.emplace(flow_);
     flow_.sums = &*host_sums_;
   }
@@ -308,14 +313,15 @@ void Pipeline::append_host_memory(const topology::Machine& machine) {
   }
 }
 
-/// Before anything is mapped.
-void Pipeline::require_host_room(const Generation& generation, std::size_t staging_bytes) {
+/// Before anything is mapped. @return what is going to be.
+std::uint64_t Pipeline::require_host_room(const Generation& generation, std::size_t staging_bytes) {
   const std::uint64_t elem_bytes =
       generation.streams.elem_bytes() + (flow_.options.micro_batches > 0 ? sizeof(float) : 0);
   memory::HostNeed need{.staging_bytes = staging_bytes};
   for (const std::uint64_t elems : generation.node_elems) need.state_bytes += elems * elem_bytes;
   const std::string warning = memory::check_host_room(need);
   if (!warning.empty()) warn(warning);
+  return need.bytes();
 }
 
 /// What earlier generations leave of the limit.
@@ -464,6 +470,7 @@ void Pipeline::load(std::unique_lock<std::mutex>& lock, std::span<const Paramete
   }
   flow_.set_homes(at_first);
   whole_state_->load(lock, masters);
+  preparation_.end(lock);
   flow_.set_homes(homes);
   if (homes != at_first) whole_state_->move_to_device(lock, first);
 }

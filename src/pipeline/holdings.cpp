@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a pipeline holds, and how that is told.
+#include <array>
 #include <iomanip>
 #include <sstream>
 #include <string>
 
+#include "memory/huge_pages.hpp"
+#include "memory/lock_limit.hpp"
 #include "pipeline/step.hpp"
 
 namespace outboard::pipeline {
@@ -28,27 +31,45 @@ void Pipeline::report_bindings() {
   warn(text);
 }
 
-/// Of the last generation.
+/// Of the last generation. One line for all that is not pinned, with what helps.
 void Pipeline::report_staging() {
   const memory::StagingPool& staging = flow_.generations.back().staging;
-  const std::size_t through_ring = staging.slots() - staging.direct_slots();
-  if (!scalars_.region().pinned() && through_ring == 0) {  // else one warning says it for both
-    warn(
-        "pinned host memory: the device refuses to pin the gate's scalars; each step() waits for a "
-        "slower copy. Raise the limit on locked memory (ulimit -l)");
+  const bool refused = staging.refused() || !scalars_.region().pinned();
+  std::string text = unpinned_staging(staging);
+  if (text.empty() && refused) {
+    text =
+        "the device refuses to pin the gate's scalars; each step() waits for a slower copy, of " +
+        std::to_string(scalars_.bytes()) + " bytes";
   }
-  if (through_ring == 0) return;
+  if (text.empty()) return;
+  const std::string more = memory::how_to_lock_more(memory::read_lock_limit());
+  if (refused && !more.empty()) {
+    text += "; " + more;
+  } else if (refused) {
+    text += "; the limit is the device's own";
+  } else {
+    text += "; raise Config::pinned_slots";
+  }
+  if (refused && config_.strict_pinning) {
+    throw Error(ErrorCode::out_of_memory,
+                "pinned host memory: " + text + "; or do without Config::strict_pinning");
+  }
+  warn("pinned host memory: " + text);
+}
+
+std::string Pipeline::unpinned_staging(const memory::StagingPool& staging) const {
+  const std::size_t through_ring = staging.slots() - staging.direct_slots();
+  if (through_ring == 0) return "";
   const char* why = "";
   if (!staging.ring_pinned()) {
     why = unpinned_slots() == std::size_t{0}
               ? " (Config::pinned_slots leaves nothing, not even a bounce buffer)"
               : " (the device refuses to pin even a bounce buffer)";
   }
-  warn("pinned host memory: staging wants " + std::to_string(staging.wanted_bytes()) + " bytes, " +
-       std::to_string(staging.pinned_bytes()) + " are pinned" + why + "; " +
-       std::to_string(through_ring) + " of " + std::to_string(staging.slots()) +
-       " buckets go through a bounce ring, at 4 more bytes of host traffic per parameter; raise "
-       "Config::pinned_slots or the limit on locked memory (ulimit -l)");
+  return "staging wants " + std::to_string(staging.wanted_bytes()) + " bytes, " +
+         std::to_string(staging.pinned_bytes()) + " are pinned" + why + "; " +
+         std::to_string(through_ring) + " of " + std::to_string(staging.slots()) +
+         " buckets go through a bounce ring, at 4 more bytes of host traffic per parameter";
 }
 
 StepStats Pipeline::stats() {
@@ -110,7 +131,7 @@ void Pipeline::add_host_memory(MemoryLedger& ledger) const {
       const auto place = streamed_->pinned(info.arena.bytes().data()) ? MemoryPlace::host_pinned
                                                                       : MemoryPlace::host_pageable;
       ledger.entries.push_back({info.purpose, place, info.arena.node(), info.arena.bytes().size(),
-                                info.arena.bytes().data()});
+                                info.arena.bytes().data(), info.arena.pages()});
     }
   };
   for (const Generation& generation : flow_.generations) add_arenas(generation.state);
@@ -118,8 +139,8 @@ void Pipeline::add_host_memory(MemoryLedger& ledger) const {
   for (const Generation& generation : flow_.generations) {
     for (const auto& region : generation.staging.regions()) {
       const auto place = region.pinned ? MemoryPlace::host_pinned : MemoryPlace::host_pageable;
-      ledger.entries.push_back(
-          {region.purpose, place, region.node, region.bytes.size(), region.bytes.data()});
+      ledger.entries.push_back({region.purpose, place, region.node, region.bytes.size(),
+                                region.bytes.data(), region.pages});
     }
   }
 }
@@ -141,9 +162,30 @@ std::string Pipeline::describe_placement() const {
          " % of the state), " + std::to_string(all - flow_.resident_count) + " on the host\n";
 }
 
+/// Bytes of host memory by the pages that they lie in.
+std::string Pipeline::describe_pages() const {
+  MemoryLedger ledger;
+  add_host_memory(ledger);
+  std::array<std::uint64_t, 3> bytes{};
+  for (const LedgerEntry& entry : ledger.entries) {
+    const std::size_t huge =
+        entry.pages == PageKind::small ? 0 : entry.bytes / memory::kHugePage * memory::kHugePage;
+    bytes[static_cast<std::size_t>(entry.pages)] += huge;
+    bytes[static_cast<std::size_t>(PageKind::small)] += entry.bytes - huge;
+  }
+  constexpr std::array<const char*, 3> names = {" bytes in small ones", " in transparent huge ones",
+                                                " in reserved huge ones"};
+  std::string text = "pages: " + std::to_string(bytes[0]) + names[0];
+  for (std::size_t i = 1; i < bytes.size(); ++i) {
+    if (bytes[i] > 0) text += ", " + std::to_string(bytes[i]) + names[i];
+  }
+  return text + "\n";
+}
+
 std::string Pipeline::describe() {
   std::string text = describe_placement();
   if (slots_ == 0) return text;
+  text += describe_pages();
   std::size_t direct = 0;
   std::size_t buffers = 0;
   for (const Generation& generation : flow_.generations) {

@@ -25,9 +25,10 @@ Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
 }  // namespace
 
 memory::StateStore HostSums::make_store(const topology::Machine& machine,
-                                        std::span<const std::uint64_t> node_elems) {
+                                        std::span<const std::uint64_t> node_elems,
+                                        memory::FirstTouch touch) {
   const std::array<memory::StreamSpec, 1> stream = {{{"gradient accumulator", sizeof(float)}}};
-  return {machine, stream, node_elems, core::kMaxStateStreams};
+  return {machine, stream, node_elems, core::kMaxStateStreams, touch};
 }
 
 void HostSums::fit() {

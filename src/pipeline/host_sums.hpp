@@ -19,7 +19,8 @@ class HostSums {
   explicit HostSums(const Flow& flow) : flow_(flow) { fit(); }
   /// Maps 4 bytes for each element, beside a state of that many; touches nothing.
   [[nodiscard]] static memory::StateStore make_store(const topology::Machine& machine,
-                                                     std::span<const std::uint64_t> node_elems);
+                                                     std::span<const std::uint64_t> node_elems,
+                                                     memory::FirstTouch touch);
   /// Makes room for the norms of the parameters that there are now. Between steps.
   void fit();
 

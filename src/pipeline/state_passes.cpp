@@ -5,6 +5,7 @@
 
 #include "core/round_up.hpp"
 #include "pipeline/host_sums.hpp"
+#include "pipeline/preparation.hpp"
 #include "pipeline/whole_state.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
@@ -40,8 +41,10 @@ void WholeState::run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentR
     task.argument = i;
     flow_.post(task);
   }
-  flow_.backend.waiter().wait(
-      lock, [&] { return flow_.tasks_pending == 0; }, "a pass over the whole state");
+  const auto finished = [&] { return flow_.tasks_pending == 0; };
+  const char* who = "a pass over the whole state";
+  if (job == Job::load) return flow_.preparation->wait(lock, finished, who);
+  flow_.backend.waiter().wait(lock, finished, who);
 }
 
 void WholeState::body(void* self, std::uint64_t argument, std::uint32_t part) noexcept {
@@ -57,10 +60,17 @@ void WholeState::body(void* self, std::uint64_t argument, std::uint32_t part) no
   }
 }
 
-void WholeState::done(void* self, std::uint64_t /*argument*/) noexcept {
+void WholeState::done(void* self, std::uint64_t argument) noexcept {
   auto& whole = *static_cast<WholeState*>(self);
   const std::lock_guard lock(whole.flow_.mutex);
+  if (whole.job_ == Job::load) whole.count_loaded(static_cast<std::uint32_t>(argument));
   whole.flow_.finish_task();
+}
+
+void WholeState::count_loaded(std::uint32_t bucket) noexcept {
+  const std::uint64_t sums = flow_.sums != nullptr ? sizeof(float) : 0;
+  const std::uint64_t each = flow_.generation(bucket).streams.elem_bytes() + sums;
+  flow_.preparation->count(flow_.layout.buckets[bucket].padded_elems * each);
 }
 
 /// Splits a bucket as the update does, so that a page is first touched by the thread that owns it.

@@ -20,6 +20,7 @@
 #include "pipeline/host_sums.hpp"
 #include "pipeline/open_gate.hpp"
 #include "pipeline/packing.hpp"
+#include "pipeline/preparation.hpp"
 #include "pipeline/readers.hpp"
 #include "pipeline/resident.hpp"
 #include "pipeline/scalar_table.hpp"
@@ -108,9 +109,10 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void append_tables(const topology::Machine& machine, const Model& model);
   void append_parameters(const Model& model);
   void append_buckets(const plan::PlacedModel& placed);
-  void append_memory(const topology::Machine& machine);
-  void append_host_memory(const topology::Machine& machine);
-  void require_host_room(const Generation& generation, std::size_t staging_bytes);
+  void append_memory(std::unique_lock<std::mutex>& lock, const topology::Machine& machine);
+  void append_host_memory(std::unique_lock<std::mutex>& lock, const topology::Machine& machine);
+  [[nodiscard]] std::uint64_t require_host_room(const Generation& generation,
+                                                std::size_t staging_bytes);
   [[nodiscard]] std::optional<std::size_t> unpinned_slots() const;
   [[nodiscard]] BounceRing* largest_ring() const;
   [[nodiscard]] bool all_slots_direct() const;
@@ -126,8 +128,10 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   // holdings.cpp
   void report_bindings();
   void report_staging();
+  [[nodiscard]] std::string unpinned_staging(const memory::StagingPool& staging) const;
   void add_host_memory(MemoryLedger& ledger) const;
   [[nodiscard]] std::string describe_placement() const;
+  [[nodiscard]] std::string describe_pages() const;
   [[nodiscard]] std::int64_t busy_ns() const;
 
   // moves.cpp
@@ -210,6 +214,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
       news_;  // not delivered; guarded by the flow's mutex
   std::atomic<bool> any_news_{false};
 
+  Preparation preparation_{flow_, config_.log};
   std::optional<Readers> readers_;
   std::optional<Resident> resident_;
   std::optional<Streamed> streamed_;

@@ -77,6 +77,7 @@ class WholeState {
   /// waits until nothing uses that memory.
   template <class Work>
   void with_borrowed_memory(std::unique_lock<std::mutex>& lock, Work work);
+  void count_loaded(std::uint32_t bucket) noexcept;
   void load_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   void load_cut(const Cut& cut) noexcept;
   void reread_part(std::uint32_t bucket, std::uint32_t part) noexcept;
