@@ -69,11 +69,20 @@ struct StepBound {
   [[nodiscard]] double serial_ns() const { return forward_ns + gate_ns + update_ns + upload_ns; }
 };
 
+/// Shares of the state go by the nodes' rates; instant nodes are as good as each other.
+inline std::vector<double> node_weights(const StepCost& cost) {
+  std::vector<double> weights;
+  for (const double ns : cost.update_ns_per_elem) {
+    if (ns <= 0.0) return std::vector<double>(cost.update_ns_per_elem.size(), 1.0);
+    weights.push_back(1e9 / ns);
+  }
+  return weights;
+}
+
 inline plan::ModelLayout layout_of(const StepCost& cost) {
   std::vector<plan::ParameterShape> shapes;
   for (const LayerCost& layer : cost.layers) shapes.push_back({layer.elems, DType::f16});
-  const std::vector<double> weights(cost.update_ns_per_elem.size(), 1.0);
-  return plan::make_layout(shapes, cost.bucket_elems * 2, weights);
+  return plan::make_layout(shapes, cost.bucket_elems * 2, node_weights(cost));
 }
 
 /// `on_device`: one entry for each bucket whose state is on the device, or none at all.
@@ -160,7 +169,7 @@ inline StepBound bound_of(const StepCost& cost, const std::vector<bool>& on_devi
   if (!on_device.empty()) {
     std::vector<bool> on_host = on_device;
     on_host.flip();
-    plan::assign_nodes(layout, std::vector<double>(cost.update_ns_per_elem.size(), 1.0), on_host);
+    plan::assign_nodes(layout, node_weights(cost), on_host);
   }
   const std::vector<BucketCost> buckets = bucket_costs(cost, layout, on_device);
   StepBound bound;

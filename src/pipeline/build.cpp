@@ -29,8 +29,16 @@ Config with_room_to_move(Config config) {
 
 Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
                    const topology::Machine& machine, const Config& config, const Model& model)
-    : config_(with_room_to_move(config)), flow_(backend, executor, flow_options(config)) {
+    : config_(with_room_to_move(config)),
+      flow_(backend, executor, flow_options(config)),
+      node_shares_(flow_) {
   try {
+    {
+      std::unique_lock lock(flow_.mutex);
+      std::uint64_t elems = 0;
+      for (const ParameterInput& input : model.parameters) elems += input.elems;
+      node_shares_.decide(lock, machine, elems);
+    }
     resident_.emplace(flow_);
     streamed_.emplace(flow_, *resident_);
     append_tables(machine, model);

@@ -192,17 +192,15 @@ void Pipeline::append_tables(const topology::Machine& machine, const Model& mode
     shapes.push_back({input.elems, input.dtype, whole});
     used[input.group] = true;
   }
-  std::vector<double> weights;
-  for (std::uint32_t node = 0; node < machine.nodes.size(); ++node) {
-    weights.push_back(flow_.executor.threads(node));
-  }
   Generation& generation = flow_.generations.emplace_back();
   generation.streams = optim::make_state_layout(model.groups, used);
   plan::PlacementWish wish = plan::wish_of(config_, generation.streams.elem_bytes());
   const Flow::Share share = flow_.share();
   wish.other_elems = share.elems;
   wish.other_resident_elems = share.resident_elems;
-  const plan::PlacedModel placed = plan::place_model(shapes, config_.bucket_bytes, weights, wish);
+  plan::PlacedModel placed =
+      plan::place_model(shapes, config_.bucket_bytes, node_shares_.rates(), wish);
+  node_shares_.fit(machine, placed, wish.memory.state_bytes_per_elem);
   generation.first_parameter = count32(flow_.parameters.size());
   generation.first_segment = count32(flow_.segments.size());
   generation.first_bucket = count32(flow_.buckets.size());

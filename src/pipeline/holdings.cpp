@@ -198,7 +198,7 @@ std::string Pipeline::describe() {
       std::string("uploads: ") +
       (flow_.options.uploads_ahead ? "queued at the gate, behind flags" : "queued when updated") +
       "\n";
-  return text;
+  return text + node_shares_.describe();
 }
 
 }  // namespace outboard::pipeline

@@ -18,6 +18,7 @@
 #include "pipeline/flow.hpp"
 #include "pipeline/gradient_out.hpp"
 #include "pipeline/host_sums.hpp"
+#include "pipeline/node_shares.hpp"
 #include "pipeline/open_gate.hpp"
 #include "pipeline/packing.hpp"
 #include "pipeline/preparation.hpp"
@@ -201,6 +202,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
 
   Config config_;
   Flow flow_;
+  NodeShares node_shares_;
   std::vector<bool> host_room_;  // by bucket
   std::size_t slots_ = 0;        // buckets with room on the host
   ScalarTable scalars_;

@@ -115,12 +115,19 @@ void assign_nodes(ModelLayout& layout, std::span<const double> weights,
   for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
     if (on_host[i]) sizes.push_back(layout.buckets[i].padded_elems);
   }
-  const std::vector<std::uint32_t> nodes = interleave(sizes, weights);
+  std::vector<std::uint32_t> used;  // nodes that take buckets
+  std::vector<double> shares;
+  for (std::uint32_t node = 0; node < weights.size(); ++node) {
+    if (weights[node] == 0.0) continue;
+    used.push_back(node);
+    shares.push_back(weights[node]);
+  }
+  const std::vector<std::uint32_t> nodes = interleave(sizes, shares);
   layout.node_elems.assign(weights.size(), 0);
   auto next = nodes.begin();
   for (std::size_t i = 0; i < layout.buckets.size(); ++i) {
     Bucket& bucket = layout.buckets[i];
-    bucket.node = on_host[i] ? *next++ : 0;
+    bucket.node = on_host[i] ? used[*next++] : 0;
     bucket.node_offset = 0;
     if (!on_host[i]) continue;
     bucket.node_offset = layout.node_elems[bucket.node];

@@ -93,7 +93,8 @@ struct ModelLayout {
 /// own.
 void append_layout(ModelLayout& layout, const ModelLayout& more);
 
-/// Deals the buckets out to the nodes again, those alone that have room on the host.
+/// Deals the buckets out to the nodes again, those alone that have room on the host. A node of
+/// weight 0 gets none. @throws as interleave().
 void assign_nodes(ModelLayout& layout, std::span<const double> node_weights,
                   const std::vector<bool>& on_host);
 

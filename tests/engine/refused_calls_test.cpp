@@ -36,7 +36,7 @@ TinyOptions model() {
   options.config.log = [](LogLevel level, std::string_view line) {
     std::printf("%s%s\n", level == LogLevel::info ? "" : "warning: ", std::string(line).c_str());
   };
-  for (const std::uint64_t elems : {90'000U, 7U, 200'000U, 50'000U}) {
+  for (const std::uint64_t elems : {400'000U, 7U, 200'000U, 50'000U}) {
     options.parameters.emplace_back();
     options.parameters.back().elems = elems;
   }
@@ -139,6 +139,8 @@ TEST_P(RefusedCalls, AreOneWarningOnAMachineOfTwoNodes) {
   for (const std::string& word : words) {
     EXPECT_NE(seen.warnings[0].find(word), std::string::npos) << word << "\n" << seen.warnings[0];
   }
+  // Large enough to try how fast each node is.
+  EXPECT_NE(seen.text.find("measured update rates"), std::string::npos) << seen.text;
   EXPECT_EQ(seen.bound, cpus_refused() ? "0" : "2") << "binding is kept where it is allowed";
 }
 

@@ -96,8 +96,8 @@ inline MeasuredSteps measure_steps(const TimedModel& model, const PlannedWay& c,
 }
 
 inline double predicted_us(const TimedModel& model, const PlannedWay& c) {
-  // The engine's own layout: nodes with one thread each weigh the same.
-  const std::vector<double> weights(model.rates.node_elems_per_s.size(), 1.0);
+  // The engine's own layout: shares go by the nodes' rates.
+  const std::vector<double>& weights = model.rates.node_elems_per_s;
   std::vector<plan::ParameterShape> shapes;
   for (const std::uint64_t elems : model.elems) {
     shapes.push_back({elems, DType::f16, c.micro_batches > 0});

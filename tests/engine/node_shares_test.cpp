@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+/// Unequal NUMA nodes: each takes what it can update in the same time, as far as its memory goes.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "support/tiny_trainer.hpp"
+
+namespace outboard::testing {
+namespace {
+
+constexpr std::uint64_t kSteps = 4;
+
+TinyOptions model(const std::string& topology, std::vector<double> rates) {
+  TinyOptions options;
+  options.device.mode = sim::Mode::virtual_time;
+  options.device.memory_bytes = std::size_t{16} << 20;
+  options.device.rates.host_elems_per_s = std::move(rates);
+  options.config.host.synthetic_topology = topology;
+  options.config.max_grad_norm = 1.0;
+  options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
+  options.config.bucket_bytes = std::size_t{32} << 10;
+  for (const std::uint64_t elems : {300'000U, 7U, 400'000U, 100'000U, 200'000U}) {
+    options.parameters.emplace_back();
+    options.parameters.back().elems = elems;
+  }
+  options.digest = false;
+  return options;
+}
+
+struct Seen {
+  std::uint64_t digest = 0;
+  std::string description;
+  std::map<std::uint32_t, double> master_shares;  ///< by node
+  std::map<std::uint32_t, std::size_t> bytes;     ///< by node, of host memory
+};
+
+Seen train(const TinyOptions& options) {
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.run(kSteps);
+  Seen seen;
+  double all = 0.0;
+  for (const LedgerEntry& entry : trainer.engine().ledger().entries) {
+    if (entry.place == MemoryPlace::device) continue;
+    seen.bytes[entry.node] += entry.bytes;
+    if (entry.purpose.find("master") == std::string::npos) continue;
+    seen.master_shares[entry.node] += static_cast<double>(entry.bytes);
+    all += static_cast<double>(entry.bytes);
+  }
+  for (auto& [node, share] : seen.master_shares) share /= all;
+  seen.description = trainer.engine().describe();
+  seen.digest = trainer.engine().state_digest();
+  return seen;
+}
+
+std::uint64_t digest_of_one_node() {
+  return train(model("numa:1 core:2 pu:1", {1e9})).digest;
+}
+
+void expect_line(const std::string& text, const std::string& line) {
+  EXPECT_NE(text.find(line), std::string::npos) << "no \"" << line << "\" in\n" << text;
+}
+
+/// One bucket of 62 is 1.6 % of the state.
+constexpr double kBucketShare = 0.02;
+
+TEST(NodeShares, GoByTheNodesRatesAndChangeNoBit) {
+  const Seen seen = train(model("numa:2 core:2 pu:1", {3e8, 1e8}));
+  EXPECT_NEAR(seen.master_shares.at(0), 0.75, kBucketShare);
+  EXPECT_NEAR(seen.master_shares.at(1), 0.25, kBucketShare);
+  expect_line(seen.description,
+              "by update rates of the virtual clock, 300 + 100 million elements/s");
+  EXPECT_EQ(seen.digest, digest_of_one_node());
+}
+
+TEST(NodeShares, GoByThreadsWhereNodesAreInstant) {
+  const Seen seen = train(model("numa:2 core:2 pu:1", {0.0}));
+  EXPECT_NEAR(seen.master_shares.at(0), 2.0 / 3.0, kBucketShare);  // a core is left to the trainer
+  expect_line(seen.description, "of the host's state, by threads\n");
+  EXPECT_EQ(seen.digest, digest_of_one_node());
+}
+
+/// 14 bytes an element are 14 MB, of which three quarters do not fit.
+TEST(NodeShares, WhatANodeHasNoRoomForGoesToTheOthers) {
+  const Seen seen = train(model("numa:2(memory=8MB) core:2 pu:1", {3e8, 1e8}));
+  EXPECT_LE(seen.bytes.at(0), 8'000'000U);
+  EXPECT_GE(seen.bytes.at(0), 7'000'000U);
+  EXPECT_LE(seen.bytes.at(1), 8'000'000U);
+  expect_line(seen.description, "node 0: less than its rate's share of the state");
+  EXPECT_EQ(seen.description.find("node 1: less"), std::string::npos);
+  EXPECT_EQ(seen.digest, digest_of_one_node());
+}
+
+TEST(NodeShares, AreNoLineForOneNode) {
+  EXPECT_EQ(train(model("numa:1 core:2 pu:1", {1e9})).description.find("nodes:"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace outboard::testing

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/node_room.hpp"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "topology/fixture_root.hpp"
+
+namespace outboard::memory {
+namespace {
+
+using Room = std::vector<std::uint64_t>;
+
+topology::Machine real_nodes(std::vector<std::uint32_t> os_indices) {
+  topology::Machine machine;
+  for (const std::uint32_t index : os_indices) {
+    machine.nodes.push_back({.os_index = index, .cores = {0}, .cpus = {0}});
+  }
+  return machine;
+}
+
+TEST(NodeRoom, IsWhatIsFreeAndWhatTheKernelGivesUpLessATenth) {
+  testing::FixtureRoot root;
+  root.write("/sys/devices/system/node/node0/meminfo",
+             "Node 0 MemTotal:       1000000 kB\nNode 0 MemFree:         100000 kB\n"
+             "Node 0 Active(anon):     50000 kB\nNode 0 Active(file):     30000 kB\n"
+             "Node 0 Inactive(file):   20000 kB\n");
+  root.write("/sys/devices/system/node/node3/meminfo",
+             "Node 3 MemTotal:       1000000 kB\nNode 3 MemFree:          10000 kB\n");
+  EXPECT_EQ(read_node_room(real_nodes({0, 3}), root.path()),
+            (Room{150'000ULL * 1024 / 10 * 9, 10'000ULL * 1024 / 10 * 9}));
+}
+
+TEST(NodeRoom, IsUnknownWhereTheSystemDoesNotSay) {
+  testing::FixtureRoot root;
+  root.write("/sys/devices/system/node/node0/meminfo", "fish\nNode 0 MemTotal: 5 kB\n");
+  EXPECT_EQ(read_node_room(real_nodes({0, 1}), root.path()), (Room{kUnknownRoom, kUnknownRoom}));
+}
+
+TEST(NodeRoom, OfAMadeUpNodeIsItsMemory) {
+  topology::Machine machine = topology::synthetic("numa:2(memory=64MB) core:1 pu:1");
+  EXPECT_EQ(read_node_room(machine, ""), (Room{64'000'000, 64'000'000}));
+  machine.nodes[1].memory_bytes = 0;
+  EXPECT_EQ(read_node_room(machine, "").back(), kUnknownRoom);
+}
+
+}  // namespace
+}  // namespace outboard::memory
