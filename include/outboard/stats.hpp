@@ -93,6 +93,9 @@ struct LedgerEntry {
   std::uint32_t node = 0;  ///< index of the NUMA node, host memory only
   std::size_t bytes = 0;
   const void* address = nullptr;  ///< start of the range; device addresses are not dereferenceable
+  /// The system's number of a NUMA node without cpus that holds it, where `node` lacked room:
+  /// `node` is still the one whose cores update it.
+  std::optional<std::uint32_t> memory_node{};
   PageKind pages = PageKind::small;  ///< host memory, but for the end that fills no huge page
 };
 

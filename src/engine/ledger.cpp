@@ -13,7 +13,9 @@ constexpr std::array<const char*, 3> kPlaces = {"host, pinned", "host, pageable"
 
 std::string name_of(const LedgerEntry& entry) {
   if (entry.place == MemoryPlace::device) return entry.purpose;
-  return entry.purpose + ", node " + std::to_string(entry.node);
+  std::string name = entry.purpose + ", node " + std::to_string(entry.node);
+  if (!entry.memory_node) return name;
+  return name + " (in NUMA node " + std::to_string(*entry.memory_node) + ")";
 }
 
 /// `width` of `what`'s column, at least its length.

@@ -69,18 +69,18 @@ std::byte* map_reserved_pages(std::size_t bytes) noexcept {
   return first;
 }
 
-/// Huge pages that are reserved for memory of this node.
-std::size_t reserved_for(const topology::Machine& machine, std::uint32_t node) {
-  if (!machine.real || node >= machine.nodes.size()) return 0;
-  if (machine.nodes.size() == 1) return reserved_huge_bytes("", {});
-  return reserved_huge_bytes("", machine.nodes[node].os_index);
+/// Huge pages that are reserved for memory of this place.
+std::size_t reserved_for(const topology::Machine& machine, const ArenaPlace& place) {
+  if (!machine.real) return 0;
+  if (machine.nodes.size() + machine.memory_nodes.size() == 1) return reserved_huge_bytes("", {});
+  return reserved_huge_bytes("", os_node_of(machine, place));
 }
 
 }  // namespace
 
-NumaArena::NumaArena(const topology::Machine& machine, std::uint32_t node, std::size_t bytes,
+NumaArena::NumaArena(const topology::Machine& machine, const ArenaPlace& place, std::size_t bytes,
                      const char* purpose, FirstTouch touch)
-    : node_(node) {
+    : place_(place) {
   if (bytes == 0) return;
   if (bytes > std::numeric_limits<std::size_t>::max() - 2 * kHugePage) {
     throw_no_memory(purpose, bytes, ENOMEM);
@@ -101,12 +101,12 @@ NumaArena::NumaArena(const topology::Machine& machine, std::uint32_t node, std::
 bool NumaArena::map_reserved(const topology::Machine& machine, std::size_t mapped,
                              FirstTouch touch) {
   if (mapped < kHugePage) return false;
-  if (reserved_for(machine, node_) < core::round_up(mapped, kHugePage)) return false;
+  if (reserved_for(machine, place_) < core::round_up(mapped, kHugePage)) return false;
   std::byte* const first = map_reserved_pages(mapped);
   if (first == nullptr) return false;
   memory_ = {first, mapped};
   bind(machine);
-  const FreshMemory fresh{node_, memory_};
+  const FreshMemory fresh{place_.node, memory_};
   if (!touch({&fresh, 1})) {
     unmap();
     return false;
@@ -126,7 +126,7 @@ void NumaArena::map_plain(std::size_t mapped, const char* purpose, std::size_t a
 }
 
 void NumaArena::bind(const topology::Machine& machine) {
-  binding_note_ = topology::bind_memory(machine, node_, memory_);
+  binding_note_ = topology::bind_memory_to(machine, os_node_of(machine, place_), memory_);
 }
 
 NumaArena::~NumaArena() {
@@ -135,7 +135,7 @@ NumaArena::~NumaArena() {
 
 NumaArena::NumaArena(NumaArena&& other) noexcept
     : memory_(std::exchange(other.memory_, {})),
-      node_(other.node_),
+      place_(other.place_),
       pages_(other.pages_),
       binding_note_(std::move(other.binding_note_)) {}
 
@@ -143,7 +143,7 @@ NumaArena& NumaArena::operator=(NumaArena&& other) noexcept {
   if (this != &other) {
     unmap();
     memory_ = std::exchange(other.memory_, {});
-    node_ = other.node_;
+    place_ = other.place_;
     pages_ = other.pages_;
     binding_note_ = std::move(other.binding_note_);
   }

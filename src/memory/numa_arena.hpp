@@ -8,6 +8,7 @@
 #include <string>
 
 #include "memory/first_touch.hpp"
+#include "memory/state_homes.hpp"
 #include "outboard/stats.hpp"
 #include "topology/machine.hpp"
 
@@ -23,19 +24,20 @@ class NumaArena {
   /// Maps `bytes` (rounded up to a page; aligned to 2 MiB from 2 MiB on). 0 bytes: maps nothing.
   /// `touch` brings in reserved huge pages: a fault that finds none would end the process.
   /// @throws Error{out_of_memory} saying what for and how much.
-  NumaArena(const topology::Machine& machine, std::uint32_t node, std::size_t bytes,
+  NumaArena(const topology::Machine& machine, const ArenaPlace& place, std::size_t bytes,
             const char* purpose, FirstTouch touch = touch_here);
   ~NumaArena();
   NumaArena(NumaArena&& other) noexcept;
   NumaArena& operator=(NumaArena&& other) noexcept;
 
   [[nodiscard]] std::span<std::byte> bytes() const noexcept { return memory_; }
-  [[nodiscard]] std::uint32_t node() const noexcept { return node_; }
+  [[nodiscard]] std::uint32_t node() const noexcept { return place_.node; }
+  [[nodiscard]] const ArenaPlace& place() const noexcept { return place_; }
   /// Of all of it but the last bytes. `transparent`: asked for, and the kernel gives such.
   [[nodiscard]] PageKind pages() const noexcept { return pages_; }
   /// What nobody has touched yet.
   [[nodiscard]] FreshMemory fresh() const noexcept {
-    return {node_, pages_ == PageKind::reserved_huge ? std::span<std::byte>() : memory_};
+    return {place_.node, pages_ == PageKind::reserved_huge ? std::span<std::byte>() : memory_};
   }
   /// "" or why the pages could not be bound.
   [[nodiscard]] const std::string& binding_note() const noexcept { return binding_note_; }
@@ -46,7 +48,7 @@ class NumaArena {
   void bind(const topology::Machine& machine);
   void unmap() noexcept;
   std::span<std::byte> memory_;
-  std::uint32_t node_ = 0;
+  ArenaPlace place_;
   PageKind pages_ = PageKind::small;
   std::string binding_note_;
 };

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -53,7 +54,7 @@ class StateStore {
   /// `node_elems[i]`: elements on node i. `first_stream`: how many streams of other stores are read
   /// together with these, which are staggered behind them.
   /// @throws Error{out_of_memory} naming the stream and its size.
-  StateStore(const topology::Machine& machine, std::span<const StreamSpec> streams,
+  StateStore(StateHomes& homes, std::span<const StreamSpec> streams,
              std::span<const std::uint64_t> node_elems, std::size_t first_stream = 0,
              FirstTouch touch = touch_here);
 
@@ -62,6 +63,7 @@ class StateStore {
   struct ArenaInfo {
     std::string purpose;
     const NumaArena& arena;
+    std::optional<std::uint32_t> memory_node;  ///< the system's number of it, if it lies there
   };
   [[nodiscard]] std::vector<ArenaInfo> arenas() const;
 
@@ -72,7 +74,8 @@ class StateStore {
 
   std::vector<StreamSpec> streams_;
   std::size_t first_stream_ = 0;
-  std::vector<NumaArena> arenas_;  // node-major: arenas_[node * streams + stream]
+  std::vector<std::uint32_t> memory_nodes_;  // the system's numbers of the machine's
+  std::vector<NumaArena> arenas_;            // node-major: arenas_[node * streams + stream]
 };
 
 }  // namespace outboard::memory

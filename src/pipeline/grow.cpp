@@ -294,12 +294,14 @@ void Pipeline::append_host_memory(std::unique_lock<std::mutex>& lock,
   const auto touch = [&](std::span<const memory::FreshMemory> fresh) {
     return preparation_.touch(lock, fresh);
   };
-  generation.state = memory::StateStore(machine, stream_specs(generation.streams),
-                                        generation.node_elems, 0, touch);
+  memory::StateHomes homes(machine);
+  for (const memory::SlotSpec& slot : specs) homes.keep(slot.node, slot.bytes);
+  generation.state =
+      memory::StateStore(homes, stream_specs(generation.streams), generation.node_elems, 0, touch);
   generation.staging = memory::StagingPool(flow_.backend, machine, specs, staging, touch);
   slots_ += specs.size();
   if (sums) {
-    generation.sums = HostSums::make_store(machine, generation.node_elems, touch);
+    generation.sums = HostSums::make_store(homes, generation.node_elems, touch);
     if (!host_sums_) host_sums_.emplace(flow_);
     flow_.sums = &*host_sums_;
   }

@@ -131,7 +131,7 @@ void Pipeline::add_host_memory(MemoryLedger& ledger) const {
       const auto place = streamed_->pinned(info.arena.bytes().data()) ? MemoryPlace::host_pinned
                                                                       : MemoryPlace::host_pageable;
       ledger.entries.push_back({info.purpose, place, info.arena.node(), info.arena.bytes().size(),
-                                info.arena.bytes().data(), info.arena.pages()});
+                                info.arena.bytes().data(), info.memory_node, info.arena.pages()});
     }
   };
   for (const Generation& generation : flow_.generations) add_arenas(generation.state);
@@ -139,8 +139,13 @@ void Pipeline::add_host_memory(MemoryLedger& ledger) const {
   for (const Generation& generation : flow_.generations) {
     for (const auto& region : generation.staging.regions()) {
       const auto place = region.pinned ? MemoryPlace::host_pinned : MemoryPlace::host_pageable;
-      ledger.entries.push_back({region.purpose, place, region.node, region.bytes.size(),
-                                region.bytes.data(), region.pages});
+      ledger.entries.push_back({region.purpose,
+                                place,
+                                region.node,
+                                region.bytes.size(),
+                                region.bytes.data(),
+                                {},
+                                region.pages});
     }
   }
 }

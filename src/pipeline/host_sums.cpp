@@ -24,11 +24,11 @@ Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
 
 }  // namespace
 
-memory::StateStore HostSums::make_store(const topology::Machine& machine,
+memory::StateStore HostSums::make_store(memory::StateHomes& homes,
                                         std::span<const std::uint64_t> node_elems,
                                         memory::FirstTouch touch) {
   const std::array<memory::StreamSpec, 1> stream = {{{"gradient accumulator", sizeof(float)}}};
-  return {machine, stream, node_elems, core::kMaxStateStreams, touch};
+  return {homes, stream, node_elems, core::kMaxStateStreams, touch};
 }
 
 void HostSums::fit() {

@@ -18,7 +18,7 @@ class HostSums {
   /// The sums themselves are in each generation's store.
   explicit HostSums(const Flow& flow) : flow_(flow) { fit(); }
   /// Maps 4 bytes for each element, beside a state of that many; touches nothing.
-  [[nodiscard]] static memory::StateStore make_store(const topology::Machine& machine,
+  [[nodiscard]] static memory::StateStore make_store(memory::StateHomes& homes,
                                                      std::span<const std::uint64_t> node_elems,
                                                      memory::FirstTouch touch);
   /// Makes room for the norms of the parameters that there are now. Between steps.

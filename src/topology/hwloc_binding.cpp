@@ -51,15 +51,20 @@ std::string set_this_thread_cpus(const std::vector<std::uint32_t>& cpus) {
 }  // namespace
 
 std::string bind_memory(const Machine& machine, std::uint32_t node, std::span<std::byte> memory) {
-  if (!machine.real || !machine.numa_known) return "";
-  if (memory.empty() || node >= machine.nodes.size()) return "";
+  if (node >= machine.nodes.size()) return "";
+  return bind_memory_to(machine, machine.nodes[node].os_index, memory);
+}
+
+std::string bind_memory_to(const Machine& machine, std::uint32_t os_node,
+                           std::span<std::byte> memory) {
+  if (!machine.real || !machine.numa_known || memory.empty()) return "";
   const TopologyHandle topology = make_topology();
   if (!topology || hwloc_topology_load(topology.get()) != 0) {
     return refusal("hwloc_topology_load", errno, "the machine stays unknown");
   }
   if (hwloc_get_nbobjs_by_type(topology.get(), HWLOC_OBJ_NUMANODE) < 2) return "";
   const BitmapHandle nodes(hwloc_bitmap_alloc());
-  if (!nodes || hwloc_bitmap_only(nodes.get(), machine.nodes[node].os_index) != 0) {
+  if (!nodes || hwloc_bitmap_only(nodes.get(), os_node) != 0) {
     return refusal("hwloc_bitmap_only", ENOMEM, "free some memory");
   }
   // Not strict: a full node spills to its neighbours instead of ending the process.

@@ -73,6 +73,9 @@ struct ThreadChoice {
 /// with the call and errno. Does nothing on a made-up machine, nor without known NUMA nodes.
 [[nodiscard]] std::string bind_memory(const Machine& machine, std::uint32_t node,
                                       std::span<std::byte> memory);
+/// The same for the node to which the system gives this number, with or without cpus.
+[[nodiscard]] std::string bind_memory_to(const Machine& machine, std::uint32_t os_node,
+                                         std::span<std::byte> memory);
 /// Binds the calling thread to the node's cpus. @return "" or why not. Nothing on a made-up
 /// machine.
 [[nodiscard]] std::string bind_this_thread(const Machine& machine, std::uint32_t node);

@@ -28,8 +28,9 @@ class RegisteringBackend final : public device::Backend {
   std::vector<std::span<const std::byte>> copies;  ///< host memory of each
   int register_calls = 0;
   int unregister_calls = 0;
-  int unmapped_too_early = 0;  ///< unregistered after the memory had gone
-  int out_of_order = 0;        ///< unregistered before one that was registered later
+  int unmapped_too_early = 0;      ///< unregistered after the memory had gone
+  int pageable_registrations = 0;  ///< of memory whose first page was not there yet
+  int out_of_order = 0;            ///< unregistered before one that was registered later
 
   [[nodiscard]] std::size_t registered_bytes() const {
     std::size_t bytes = 0;
@@ -87,6 +88,9 @@ class RegisteringBackend final : public device::Backend {
     if (broken || register_calls >= broken_from) {
       throw Error(ErrorCode::device_failure, "register_host: broken on purpose");
     }
+    unsigned char state = 0;
+    (void)mincore(memory.data(), 1, &state);
+    if ((state & 1U) == 0) pageable_registrations += 1;
     if (memory.size() > call_limit_bytes) return false;
     if (memory.size() > total_limit_bytes - registered_bytes()) return false;
     registered.push_back(memory);

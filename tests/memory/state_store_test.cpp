@@ -39,8 +39,9 @@ class StateStoreSizes : public ::testing::TestWithParam<std::uint64_t> {
  protected:
   topology::Machine machine = topology::synthetic("numa:2 core:2 pu:1");
   std::array<std::uint64_t, 2> node_elems = {GetParam(), GetParam() + 48};
-  StateStore state{machine, kStreams, node_elems};
-  StateStore sums{machine, kSums, node_elems, kMaxStateStreams};
+  StateHomes homes{machine};
+  StateStore state{homes, kStreams, node_elems};
+  StateStore sums{homes, kSums, node_elems, kMaxStateStreams};
 };
 INSTANTIATE_TEST_SUITE_P(Elements, StateStoreSizes,
                          ::testing::Values(16, 1024, kLarge, kLarge + 16));
@@ -126,7 +127,9 @@ TEST_P(StateStoreSizes, WhoeverTouchesAllElementsHasTouchedTheArena) {
 
 TEST(StateStore, ANodeWithoutElementsTakesNothingAndLeasesNothing) {
   const std::array<std::uint64_t, 2> node_elems = {0, 64};
-  const StateStore store(topology::synthetic("numa:2 core:2 pu:1"), kStreams, node_elems);
+  const topology::Machine machine = topology::synthetic("numa:2 core:2 pu:1");
+  StateHomes homes(machine);
+  const StateStore store(homes, kStreams, node_elems);
   const StateLease lease = store.lease({0, 0, 0});
   for (std::size_t i = 0; i < kMaxStateStreams; ++i) {
     EXPECT_TRUE(lease.stream<float>(i).empty());

@@ -2,9 +2,11 @@
 // The first process of a virtual machine with several NUMA nodes (tools/numa_check.sh): trains with
 // the engine and asks the kernel where the pages of every arena lie and where the workers ran.
 #include <sched.h>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/reboot.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,8 +21,10 @@
 #include <string>
 #include <system_error>
 
+#include "memory/state_homes.hpp"
 #include "numa/page_placement.hpp"
 #include "support/tiny_trainer.hpp"
+#include "topology/machine.hpp"
 
 namespace outboard::numa_test {
 namespace {
@@ -71,8 +75,7 @@ TinyOptions model() {
 }
 
 /// As a machine of one node trains it, whatever this one has.
-std::uint64_t digest_of_one_node() {
-  TinyOptions options = model();
+std::uint64_t digest_of_one_node(TinyOptions options) {
   options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
   TinyTrainer trainer(options);
   trainer.start();
@@ -103,9 +106,15 @@ void check_pages(const LedgerEntry& entry, const Nodes& nodes) {
     all += count;
     row += "  node " + std::to_string(node) + ": " + std::to_string(count);
   }
-  const int wanted = nodes.at(entry.node);
+  const int wanted =
+      entry.memory_node ? static_cast<int>(*entry.memory_node) : nodes.at(entry.node);
   const std::size_t there = pages.contains(wanted) ? pages.at(wanted) : 0;
-  std::printf("  %-32s wants node %d, pages on%s\n", entry.purpose.c_str(), wanted, row.c_str());
+  const char* kind = entry.pages == PageKind::reserved_huge      ? "reserved huge pages"
+                     : entry.pages == PageKind::transparent_huge ? "transparent huge pages"
+                                                                 : "small pages";
+  const char* place = entry.place == MemoryPlace::host_pinned ? "pinned" : "pageable";
+  std::printf("  %-28s %-8s updated on node %d, wants node %d, 4 KiB on%s (%s)\n",
+              entry.purpose.c_str(), place, nodes.at(entry.node), wanted, row.c_str(), kind);
   expect(all > 0, entry.purpose + " is touched");
   expect(static_cast<double>(there) >= kLeastShare * static_cast<double>(all),
          entry.purpose + ": " + std::to_string(there) + " of " + std::to_string(all) +
@@ -128,11 +137,14 @@ std::map<int, int> check_workers(const Nodes& nodes) {
   return workers;
 }
 
-/// Trains on what this process may use, and looks after each step.
-void train_and_look() {
-  const std::uint64_t digest = digest_of_one_node();
+/// Where it has a digest to compare with.
+struct Looked {
+  MemoryLedger ledger;
+  std::uint64_t digest = 0;
+};
+Looked train_and_look_at(const TinyOptions& options) {
   const Nodes nodes = usable_nodes();
-  TinyTrainer trainer(model());
+  TinyTrainer trainer(options);
   trainer.start();
   std::map<int, int> workers;
   for (std::uint64_t step = 0; step < kSteps; ++step) {
@@ -140,7 +152,8 @@ void train_and_look() {
     trainer.engine().synchronize();
     workers = check_workers(nodes);
   }
-  for (const LedgerEntry& entry : trainer.engine().ledger().entries) {
+  Looked looked{trainer.engine().ledger(), trainer.engine().state_digest()};
+  for (const LedgerEntry& entry : looked.ledger.entries) {
     if (entry.place != MemoryPlace::device) check_pages(entry, nodes);
   }
   for (const int node : nodes) {
@@ -148,7 +161,92 @@ void train_and_look() {
     std::printf("  %d workers on node %d\n", workers[node], node);
     expect(workers[node] > 0, "node " + std::to_string(node) + " has workers of its own");
   }
-  expect(trainer.engine().state_digest() == digest, "the bits of one node");
+  return looked;
+}
+
+/// Trains on what this process may use, and looks after each step.
+void train_and_look() {
+  const std::uint64_t digest = digest_of_one_node(model());
+  expect(train_and_look_at(model()).digest == digest, "the bits of one node");
+}
+
+// --- more than small arenas ----------------------------------------------------------------------
+
+/// 7 million parameters, of which a step has a few: arenas of several huge pages on each node.
+TinyOptions large_model() {
+  TinyOptions options = model();
+  options.device.memory_bytes = std::size_t{40} << 20;
+  options.config.bucket_bytes = std::size_t{512} << 10;
+  for (testing::TinyParameter& parameter : options.parameters) parameter.elems *= 6;
+  options.has_gradient = [](std::uint64_t step, std::uint32_t parameter) {
+    return (step + parameter) % 3 == 0;
+  };
+  return options;
+}
+
+std::string huge_pages_of(int node) {
+  return "/sys/devices/system/node/node" + std::to_string(node) + "/hugepages/hugepages-2048kB/";
+}
+
+/// Pages of 2 MiB that an administrator has set aside on one node take its arenas and slots; the
+/// other nodes' lie in others.
+void reserved_huge_pages() {
+  const std::uint64_t digest = digest_of_one_node(large_model());
+  const Nodes nodes = usable_nodes();
+  const int last = nodes.back();
+  write_file(huge_pages_of(last) + "nr_hugepages", "32");
+  const int free_before = std::stoi(first_line(huge_pages_of(last) + "free_hugepages"));
+  expect(free_before == 32, std::to_string(free_before) + " huge pages reserved, not 32");
+  const Looked looked = train_and_look_at(large_model());
+  expect(looked.digest == digest, "the bits of one node");
+  std::size_t reserved = 0;
+  for (const LedgerEntry& entry : looked.ledger.entries) {
+    const bool large = entry.place != MemoryPlace::device && entry.bytes >= std::size_t{2} << 20;
+    if (!large) continue;
+    const bool on_last = nodes.at(entry.node) == last;
+    expect((entry.pages == PageKind::reserved_huge) == on_last, entry.purpose + ": its pages");
+    reserved += on_last ? entry.bytes >> 21 : 0;
+  }
+  std::printf("  %zu of 32 reserved huge pages of node %d taken\n", reserved, last);
+  expect(reserved >= 4, "reserved huge pages are used");
+  const int free_after = std::stoi(first_line(huge_pages_of(last) + "free_hugepages"));
+  expect(free_after == 32, "all of them come back");
+  write_file(huge_pages_of(last) + "nr_hugepages", "0");
+}
+
+std::uint64_t free_on(int node) {
+  return memory::free_bytes_of("", static_cast<std::uint32_t>(node));
+}
+
+/// Leaves about `bytes` free on a node, until this process ends.
+void fill_node(int node, std::uint64_t bytes) {
+  constexpr std::size_t kPiece = std::size_t{2} << 20;
+  while (free_on(node) > bytes + kPiece) {
+    void* piece = mmap(nullptr, kPiece, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    require(piece != MAP_FAILED, "mmap");
+    const unsigned long mask = 1UL << node;
+    constexpr int kBind = 2;  // MPOL_BIND
+    require(syscall(SYS_mbind, piece, kPiece, kBind, &mask, 8 * sizeof mask, 0) == 0, "mbind");
+    std::fill_n(static_cast<volatile char*>(piece), kPiece, '1');
+  }
+}
+
+/// What a node with cpus has no room for goes to memory beside it, and is updated by its cores.
+void memory_beside_a_full_node() {
+  const std::uint64_t digest = digest_of_one_node(large_model());
+  const topology::Machine machine = topology::discover();
+  const topology::MemoryNode& beside = machine.memory_nodes.front();
+  const int full = static_cast<int>(machine.nodes[beside.nearest].os_index);
+  fill_node(full, std::uint64_t{26} << 20);
+  std::printf("  node %d has %llu MiB to give, node %u without cpus %llu\n", full,
+              static_cast<unsigned long long>(free_on(full) >> 20), beside.os_index,
+              static_cast<unsigned long long>(free_on(static_cast<int>(beside.os_index)) >> 20));
+  const Looked looked = train_and_look_at(large_model());
+  expect(looked.digest == digest, "the bits of one node");
+  const auto there = std::ranges::count_if(looked.ledger.entries, [&](const LedgerEntry& entry) {
+    return entry.memory_node == beside.os_index;
+  });
+  expect(there > 0, "memory without cpus is used");
 }
 
 void restrict_cpus(int node) {
@@ -268,6 +366,10 @@ void check_this_machine() {
     expect(usable_nodes() == Nodes{last}, "the control group took effect");
     train_and_look();
   });
+  run("huge pages reserved on one node", [] { reserved_huge_pages(); });
+  if (!topology::discover().memory_nodes.empty()) {
+    run("memory beside a full node", [] { memory_beside_a_full_node(); });
+  }
   run("a control group with too little memory", [] { refused_beyond_the_group(); });
   run("a control group with just enough memory", [] { warned_near_the_limit(); });
 }
