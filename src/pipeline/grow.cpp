@@ -470,7 +470,6 @@ void Pipeline::load(std::unique_lock<std::mutex>& lock, std::span<const Paramete
   }
   flow_.set_homes(at_first);
   whole_state_->load(lock, masters);
-  preparation_.end(lock);
   flow_.set_homes(homes);
   if (homes != at_first) whole_state_->move_to_device(lock, first);
 }

@@ -43,8 +43,9 @@ void WholeState::run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentR
   }
   const auto finished = [&] { return flow_.tasks_pending == 0; };
   const char* who = "a pass over the whole state";
-  if (job == Job::load) return flow_.preparation->wait(lock, finished, who);
-  flow_.backend.waiter().wait(lock, finished, who);
+  if (job != Job::load) return flow_.backend.waiter().wait(lock, finished, who);
+  flow_.preparation->wait(lock, finished, who);
+  flow_.preparation->end(lock);
 }
 
 void WholeState::body(void* self, std::uint64_t argument, std::uint32_t part) noexcept {
