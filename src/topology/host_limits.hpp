@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What the system lets this process have besides cores and memory, as files in /proc and /sys say.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace outboard::topology {
+
+/// Huge pages set aside on one node.
+struct ReservedPages {
+  std::uint32_t os_index = 0;  ///< of the node
+  std::uint64_t page_kib = 0;
+  std::uint64_t total = 0;
+  std::uint64_t free = 0;
+};
+
+struct HostLimits {
+  std::string processor;                      ///< "" if unknown
+  std::string kernel;                         ///< its release; "" if unknown
+  std::optional<std::uint64_t> lock_bytes;    ///< soft limit of locked memory; UINT64_MAX: none
+  bool may_lock_more = false;                 ///< CAP_IPC_LOCK: the limit does not count
+  std::string transparent_huge_pages;         ///< always, madvise or never; "" if unknown
+  std::vector<ReservedPages> reserved_pages;  ///< sizes and nodes that have any
+  std::string container;                      ///< docker, podman, kubernetes, lxc; "" for none seen
+  bool wsl = false;                           ///< Linux under Windows
+};
+
+/// Below `root` ("" is the running system). Never throws for what it reads.
+[[nodiscard]] HostLimits read_host_limits(const std::string& root);
+
+}  // namespace outboard::topology
