@@ -26,11 +26,13 @@ ROOM_EDGES = {
     "update_bench": {"simd", "memory", "topology", "exec", "optim"},
     # Nor this: runs whole steps through the public interface and compares them with the planner.
     "step_bench": {"plan"},
+    # Nor this: what a machine offers and forbids, for the command line.
+    "inspect": {"topology", "plan", "simd"},
 }
 ROOMS = set(ROOM_EDGES) | {"simd"}
 LEAF = "simd"  # includes nothing of the others, not even core or the public headers
 SKINS = {"capi", "cli", "examples", "python"}  # public headers only, and:
-SKIN_EDGES = {"cli": {"step_bench", "update_bench"}}
+SKIN_EDGES = {"cli": {"inspect", "step_bench", "update_bench"}}
 
 # One vendor, one place; the tests of that place may include it as well.
 VENDORS = [

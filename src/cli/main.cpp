@@ -9,7 +9,9 @@
 #include "cli/bench_predictions.hpp"
 #include "cli/bench_step.hpp"
 #include "cli/bench_update.hpp"
+#include "cli/doctor.hpp"
 #include "cli/plan.hpp"
+#include "cli/topo.hpp"
 #include "outboard/error.hpp"
 #include "outboard/version.hpp"
 
@@ -42,6 +44,10 @@ int run(int argc, const char* const* argv) {
   const CLI::App* predictions = outboard::cli::add_bench_predictions(*bench, predictions_request);
   outboard::cli::PlanWords plan_words;
   const CLI::App* plan = outboard::cli::add_plan(app, plan_words);
+  outboard::cli::TopoWords topo_words;
+  const CLI::App* topo = outboard::cli::add_topo(app, topo_words);
+  outboard::cli::DoctorWords doctor_words;
+  const CLI::App* doctor = outboard::cli::add_doctor(app, doctor_words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wish) {  // help or version
@@ -49,6 +55,8 @@ int run(int argc, const char* const* argv) {
   } catch (const CLI::ParseError& error) {
     return complain(std::string(error.what()) + "; outboard --help lists what there is", 2);
   }
+  if (topo->parsed()) return outboard::cli::run(topo_words);
+  if (doctor->parsed()) return outboard::cli::run(doctor_words);
   if (plan->parsed()) return outboard::cli::run(outboard::cli::settle(plan_words));
   if (predictions->parsed()) return outboard::cli::run(predictions_request);
   if (update->parsed()) return outboard::cli::run(outboard::cli::settle(words));

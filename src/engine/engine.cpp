@@ -22,12 +22,9 @@
 namespace outboard {
 namespace {
 
-/// Leaves a core to the trainer when updates overlap it and there are cores to spare.
 std::uint32_t default_reserve(const topology::Machine& machine, Schedule schedule) {
-  std::size_t cores = 0;
-  for (const topology::Node& node : machine.nodes) cores += node.cores.size();
   const bool overlaps = schedule == Schedule::exact || schedule == Schedule::open;
-  return overlaps && cores > 2 ? 1 : 0;
+  return overlaps ? topology::default_reserve(machine) : 0;
 }
 
 void validate(const Rule& rule) {

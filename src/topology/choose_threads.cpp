@@ -42,6 +42,12 @@ void shrink_to(std::vector<std::uint32_t>& threads, std::uint32_t limit) {
 
 }  // namespace
 
+std::uint32_t default_reserve(const Machine& machine) noexcept {
+  std::size_t cores = 0;
+  for (const Node& node : machine.nodes) cores += node.cores.size();
+  return cores > 2 ? 1 : 0;
+}
+
 ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_node,
                             std::uint32_t reserve_cores) {
   ThreadChoice choice;

@@ -26,12 +26,12 @@ struct PciLink {
 };
 
 struct Gpu {
-  std::string pci_address;            ///< "0000:3b:00.0"
-  std::string model;                  ///< as the kernel's driver tells; "" if it does not
-  std::string uuid;                   ///< "GPU-..."; likewise
-  std::optional<std::uint32_t> node;  ///< index in Machine::nodes; none: unknown, no preference
-  std::string node_note;              ///< what tells the node, or why nothing does
-  PciLink link;
+  std::string pci_address;              ///< "0000:3b:00.0"
+  std::string model{};                  ///< as the kernel's driver tells; "" if it does not
+  std::string uuid{};                   ///< "GPU-..."; likewise
+  std::optional<std::uint32_t> node{};  ///< index in Machine::nodes; none: unknown, no preference
+  std::string node_note{};              ///< what tells the node, or why nothing does
+  PciLink link{};
 };
 
 /// NVIDIA's display and compute devices below `root`/sys/bus/pci/devices, by address. Never throws

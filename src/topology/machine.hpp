@@ -69,6 +69,9 @@ struct ThreadChoice {
 [[nodiscard]] ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_node,
                                           std::uint32_t reserve_cores);
 
+/// Cores to leave to the trainer where updates overlap it: 1 if there are more than 2.
+[[nodiscard]] std::uint32_t default_reserve(const Machine& machine) noexcept;
+
 /// Asks for pages of `memory` (page-aligned, not yet touched) on `node`. @return "" or why not,
 /// with the call and errno. Does nothing on a made-up machine, nor without known NUMA nodes.
 [[nodiscard]] std::string bind_memory(const Machine& machine, std::uint32_t node,

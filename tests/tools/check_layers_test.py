@@ -12,6 +12,7 @@ HEADERS = {
     "src/exec/executor.hpp": '#include "topology/machine.hpp"\n',
     "src/optim/scalars.hpp": '#include "simd/update.hpp"\n',
     "src/pipeline/step.hpp": '#include "exec/executor.hpp"\n',
+    "src/inspect/checks.hpp": '#include "topology/machine.hpp"\n',
     "bench/update_bench/measure.hpp": '#include "exec/executor.hpp"\n',
     "bench/step_bench/bench.hpp": '#include "outboard/types.hpp"\n',
     "src/topology/machine.hpp": "#include <sys/mman.h>\n#include <vector>\n",
@@ -72,6 +73,15 @@ class CheckLayers(unittest.TestCase):
                             "update_bench may not include pipeline")
         self.assert_refused("src/engine/a.cpp", '#include "update_bench/measure.hpp"\n',
                             "engine may not include update_bench")
+
+    def test_command_line_inspects_machines_through_one_room(self):
+        self.assert_allowed("src/cli/topo.cpp", '#include "inspect/checks.hpp"\n')
+        self.assert_refused("src/cli/topo.cpp", '#include "topology/machine.hpp"\n',
+                            "cli may include public headers only")
+        self.assert_refused("src/inspect/a.cpp", '#include "exec/executor.hpp"\n',
+                            "inspect may not include exec")
+        self.assert_refused("src/engine/a.cpp", '#include "inspect/checks.hpp"\n',
+                            "engine may not include inspect")
 
     def test_kernels_are_a_leaf(self):
         self.assert_refused("simd/a.cpp", '#include "core/waiter.hpp"\n',
