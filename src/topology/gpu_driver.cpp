@@ -103,7 +103,7 @@ DriverReport ready(const DriverAnswer& answer, const DriverTraces& traces) {
 std::string version_in(const std::string& line) {
   for (std::size_t at = 0; at < line.size();) {
     const auto end = std::min(line.find_first_of(" \t", at), line.size());
-    const std::string word = line.substr(at, end - at);
+    std::string word = line.substr(at, end - at);
     const bool version = word.find('.') != std::string::npos &&
                          word.find_first_not_of("0123456789.") == std::string::npos;
     if (version) return word;
@@ -124,7 +124,8 @@ std::vector<DeviceFile> read_device_files(const std::string& root) {
   std::vector<DeviceFile> files;
   for (const std::string& name : names_in(root + "/dev", "nvidia")) {
     if (!is_of_driver(name)) continue;
-    const std::string path = root + "/dev/" + name;
+    std::string path = root + "/dev/";
+    path += name;
     files.push_back({path, access(path.c_str(), R_OK | W_OK) == 0 ? 0 : errno});
   }
   return files;
