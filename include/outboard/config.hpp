@@ -127,7 +127,8 @@ struct OUTBOARD_API Config {
   bool strict_pinning = false;
   bool check_waits =
       false;  ///< fill stale device weights with NaN, to expose missing waits: at step(), with
-              ///< Schedule::open as soon as they are sure to be refreshed
+              ///< Schedule::open as soon as they are sure to be refreshed, by step() at the
+              ///< latest: an engine destroyed before it leaves those that wait for it NaN
   HostOptions host{};
   LogSink log{};  ///< none: silent
 

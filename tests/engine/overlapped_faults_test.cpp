@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine/drawn_options.hpp"
+#include "engine/drawn_ways.hpp"
 #include "engine/trajectory.hpp"
 #include "support/expect_error.hpp"
 #include "support/seeds.hpp"
@@ -30,7 +30,6 @@ constexpr std::uint64_t kThreadSeeds = 26;
 constexpr std::uint64_t kRunsPerSeed = 12;
 constexpr std::uint64_t kMostCalls = 500;  // of one kind, in one run
 constexpr std::uint64_t kSteps = 5;
-constexpr std::uint64_t kMovingStep = 2;  // of Placement::automatic
 constexpr std::uint64_t kChangedStep = 2;
 constexpr std::uint32_t kChanged = 4;  // parameter
 
@@ -42,102 +41,9 @@ constexpr std::array<sim::Call, 13> kCalls = {
     sim::Call::create_stream,
 };
 
-// --- what is run ---------------------------------------------------------------------------------
-
-/// What decides the bits.
-struct Model {
-  bool gated = true;         ///< clips and scales dynamically
-  std::uint32_t passes = 0;  ///< that the engine adds up
-  auto operator<=>(const Model&) const = default;
-};
-
-TinyOptions options_of(const Model& model) {
-  TinyOptions options;
-  options.device = virtual_device(0);
-  options.device.memory_bytes = std::size_t{1} << 20;
-  options.config.bucket_bytes = 8192;
-  options.config.host.threads_per_node = 1;
-  options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
-  options.config.loss_scaling = {.dynamic = model.gated, .initial_scale = 64.0};
-  if (model.gated) options.config.max_grad_norm = 1.0;
-  options.groups = {AdamW{.lr = 1e-2, .weight_decay = 0.1}, AdamW{.lr = 3e-3, .beta2 = 0.95}};
-  const std::array<std::uint64_t, 6> sizes = {4200, 10, 0, 20, 5000, 3000};
-  add_parameters(options, sizes);
-  options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i != 5 || step != 1; };
-  if (model.gated) options.injected = {{.step = 3, .parameter = 0, .element = 4199}};
-  options.digest = false;
-  options.max_steps = 8;
-  if (model.passes == 0) return options;
-  options.config.accumulate = Accumulate::host;
-  options.config.accumulation = options.passes = model.passes;
-  return options;
-}
-
-/// One way to run a model, and where it fails.
-struct Way {
-  Model model;
-  TinyOptions options;
-  bool moves = false;       ///< set_placement() between steps
-  std::uint64_t turns = 0;  ///< bits: what happens in which step
-  sim::Fault fault;         ///< but for the number of the call
-};
-
-void draw_speeds(Draw& draw, sim::Options& device) {
-  device.rates.link_down_bytes_per_s = draw.rate(7, 3);
-  device.rates.link_up_bytes_per_s = draw.rate(7, 3);
-  device.rates.copy_latency = sim::Duration(draw.below(20'000));
-  device.rates.host_elems_per_s = {draw.rate(6, 3)};
-  device.max_random_delay = sim::Duration(draw.coin() ? 1'000'000 : 10'000);
-  device.stream_memory_ops = draw.below(4) != 0;
-  if (draw.below(6) == 0) device.pinned_limit_bytes = draw.below(60'000);
-}
-
-/// Slow enough beside the device that state moves there once two steps have been seen.
-void make_automatic(TinyOptions& options) {
-  options.config.placement = Placement::automatic;
-  sim::Rates& rates = options.device.rates;
-  rates.host_elems_per_s = {1e6};
-  rates.link_down_bytes_per_s = rates.link_up_bytes_per_s = 1e9;
-  rates.device_bytes_per_s = 1e10;
-  options.device.max_random_delay = sim::Duration(10'000);
-  options.forward = options.backward = std::chrono::microseconds(100);
-}
-
-void draw_placement(Draw& draw, Way& way) {
-  TinyOptions& options = way.options;
-  Config& config = options.config;
-  if (config.schedule != Schedule::open && draw.below(4) == 0) return make_automatic(options);
-  const std::array<Placement, 4> placements = {Placement::host, Placement::host,
-                                               Placement::device_resident, Placement::fraction};
-  config.placement = placements.at(draw.below(placements.size()));
-  if (config.placement == Placement::fraction) config.device_fraction = 0.5;
-  round_fraction(options);
-  way.moves = draw.coin();
-  config.keep_host_room = way.moves && config.placement != Placement::host;
-}
-
-Way draw_way(std::uint64_t seed) {
-  Draw draw(seed);
-  Way way;
-  const std::array<Schedule, 5> schedules = {Schedule::exact, Schedule::exact, Schedule::open,
-                                             Schedule::blocking, Schedule::serial};
-  const Schedule schedule = schedules.at(draw.below(schedules.size()));
-  way.model = {.gated = schedule != Schedule::open && draw.below(4) != 0,
-               .passes = draw.below(3) == 0 ? 2U : 0U};
-  way.options = options_of(way.model);
-  way.options.device.seed = seed;
-  Config& config = way.options.config;
-  config.schedule = schedule;
-  draw_speeds(draw, way.options.device);
-  draw_placement(draw, way);
-  if (draw.below(3) == 0) config.pinned_slots = static_cast<std::uint32_t>(1 + draw.below(3));
-  config.check_waits = draw.below(3) == 0;
-  if (draw.below(3) == 0) config.host.synthetic_topology = "numa:2 core:1 pu:1";
-  way.options.second_stream = draw.coin();
-  way.turns = draw.below(1U << 20);
-  way.fault.call = kCalls.at(seed / 2 % kCalls.size());
-  way.fault.at_call = seed % 2 == 0;
-  return way;
+/// The call that fails, but for its number.
+sim::Fault fault_of(std::uint64_t seed) {
+  return {.call = kCalls.at(seed / 2 % kCalls.size()), .at_call = seed % 2 == 0};
 }
 
 /// Digests by applied or skipped steps; one more where the trainer has changed a weight.
@@ -147,7 +53,7 @@ using Digests = std::map<std::pair<std::uint64_t, bool>, std::uint64_t>;
 
 class Run {
  public:
-  Run(TinyTrainer& trainer, const Way& way) : trainer_(trainer), way_(way) {}
+  Run(TinyTrainer& trainer, const DrawnWay& way) : trainer_(trainer), way_(way) {}
 
   /// All steps. `where_` says which call is under way.
   void go() {
@@ -164,7 +70,7 @@ class Run {
   [[nodiscard]] const std::string& where() const { return where_; }
   /// Whether it is the step in which Placement::automatic moves.
   [[nodiscard]] bool moves_now() const {
-    return where_ == "step" && trainer_.steps() == kMovingStep &&
+    return where_ == "step" && trainer_.steps() == kWayMove &&
            way_.options.config.placement == Placement::automatic;
   }
   [[nodiscard]] std::pair<std::uint64_t, bool> reached() const {
@@ -180,7 +86,7 @@ class Run {
   [[nodiscard]] bool may_discard() const {
     const Config& config = way_.options.config;
     return config.schedule != Schedule::open &&
-           (config.placement != Placement::automatic || trainer_.steps() > kMovingStep);
+           (config.placement != Placement::automatic || trainer_.steps() > kWayMove);
   }
   void before_step() {
     if (!way_.moves || !turn(0)) return;
@@ -222,13 +128,13 @@ class Run {
   }
 
   TinyTrainer& trainer_;
-  const Way& way_;
+  const DrawnWay& way_;
   std::string where_ = "commit";
   bool changed_ = false;
 };
 
-Digests reference_of(const Model& model) {
-  TinyTrainer trainer(options_of(model));
+Digests reference_of(const WayModel& model) {
+  TinyTrainer trainer(way_options(model));
   trainer.start();
   Digests out;
   out[{0, false}] = trainer.engine().state_digest();
@@ -321,10 +227,8 @@ std::string what_passed(TinyTrainer& trainer) {
 }
 
 /// @return in which call the fault surfaced, "nowhere..." if in none.
-std::string survive(const Way& way, std::uint64_t nth, const Digests& digests) {
+std::string survive(const DrawnWay& way, const sim::Fault& fault, const Digests& digests) {
   TinyOptions options = way.options;
-  sim::Fault fault = way.fault;
-  fault.nth = nth;
   options.device.faults = {fault};
   const std::string cause = sim::to_string(fault.call);
   const sim::Gpu gpu(options.device);
@@ -352,17 +256,18 @@ std::string survive(const Way& way, std::uint64_t nth, const Digests& digests) {
 /// Runs of one seed, each with another call failing; numbers of calls that are never reached are
 /// not tried again.
 template <class Met>
-void survive_seed(std::uint64_t seed, std::map<Model, Digests>& references, const Way& way,
+void survive_seed(std::uint64_t seed, std::map<WayModel, Digests>& references, const DrawnWay& way,
                   Met met) {
   Digests& digests = references[way.model];
   if (digests.empty()) digests = reference_of(way.model);
+  sim::Fault fault = fault_of(seed);
   std::uint64_t limit = kMostCalls;
   for (std::uint64_t run = 0; run < kRunsPerSeed && limit > 0; ++run) {
-    const std::uint64_t nth = 1 + mix_bits(seed, run, 77) % limit;
-    SCOPED_TRACE(describe(way.options) + " " + sim::to_string(way.fault.call) + " " +
-                 std::to_string(nth) + (way.fault.at_call ? " at the call" : " when it runs"));
-    const std::string where = survive(way, nth, digests);
-    if (where.starts_with("nowhere")) limit = nth - 1;
+    fault.nth = 1 + mix_bits(seed, run, 77) % limit;
+    SCOPED_TRACE(describe(way.options) + " " + sim::to_string(fault.call) + " " +
+                 std::to_string(fault.nth) + (fault.at_call ? " at the call" : " when it runs"));
+    const std::string where = survive(way, fault, digests);
+    if (where.starts_with("nowhere")) limit = fault.nth - 1;
     met(where);
     if (::testing::Test::HasFailure()) return;
   }
@@ -372,10 +277,10 @@ using Met = std::map<std::string, std::uint64_t>;
 
 /// How often which call has met a fault.
 Met survive_seeds(std::uint64_t seeds, sim::Mode mode, bool& all) {
-  std::map<Model, Digests> references;
+  std::map<WayModel, Digests> references;
   Met met;
   all = for_each_seed(seeds, [&](std::uint64_t seed) {
-    Way way = draw_way(seed);
+    DrawnWay way = draw_way(seed);
     way.options.device.mode = mode;
     if (mode == sim::Mode::threads) way.options.device.max_random_delay = sim::Duration(0);
     survive_seed(seed, references, way, [&](const std::string& where) { met[where] += 1; });
