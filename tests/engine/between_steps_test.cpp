@@ -182,7 +182,8 @@ TEST(BetweenSteps, StateIsReadAndWeightsChangeBesideWorkUnderWay) {
 
 /// The refresh may still be on its way and would overwrite the change.
 TEST(BetweenSteps, AChangeNeedsAWaitForTheLastRefresh) {
-  for (const Placement placement : {Placement::host, Placement::device_resident}) {
+  for (const Placement placement :
+       {Placement::host, Placement::device_resident, Placement::device_streamed}) {
     for (const Schedule schedule : {Schedule::exact, Schedule::serial, Schedule::open}) {
       TinyOptions options = options_of({.gated = false});
       options.config.placement = placement;

@@ -72,8 +72,7 @@ void give_some(TinyTrainer& trainer, std::uint32_t least) {
 bool leave_work(TinyTrainer& trainer, End end, Draw& draw) {
   if (end == End::after_step) return false;
   if (end == End::after_move) {
-    const double share = nearest_split(trainer.options(), draw.coin() ? 1.0 : 0.4).fraction;
-    trainer.engine().set_placement({.placement = Placement::fraction, .device_fraction = share});
+    trainer.engine().set_placement(way_move(trainer.options(), draw.below(5)));
     return false;
   }
   trainer.forward();

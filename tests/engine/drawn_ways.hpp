@@ -81,8 +81,9 @@ inline void draw_way_placement(Draw& draw, DrawnWay& way) {
   TinyOptions& options = way.options;
   Config& config = options.config;
   if (config.schedule != Schedule::open && draw.below(4) == 0) return make_automatic(options);
-  const std::array<Placement, 4> placements = {Placement::host, Placement::host,
-                                               Placement::device_resident, Placement::fraction};
+  const std::array<Placement, 5> placements = {Placement::host, Placement::host,
+                                               Placement::device_resident, Placement::fraction,
+                                               Placement::device_streamed};
   config.placement = placements.at(draw.below(placements.size()));
   if (config.placement == Placement::fraction) config.device_fraction = 0.5;
   round_fraction(options);
@@ -111,6 +112,14 @@ inline DrawnWay draw_way(std::uint64_t seed) {
   way.options.second_stream = draw.coin();
   way.turns = draw.below(1U << 20);
   return way;
+}
+
+/// The `which`-th of some placements to move to.
+inline PlacementChange way_move(const TinyOptions& options, std::uint64_t which) {
+  const std::array<double, 4> shares = {1.0, 0.0, 0.5, 0.7};
+  if (which % 5 == 4) return {.placement = Placement::device_streamed};
+  return {.placement = Placement::fraction,
+          .device_fraction = nearest_split(options, shares.at(which % 5)).fraction};
 }
 
 }  // namespace outboard::testing

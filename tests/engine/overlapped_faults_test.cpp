@@ -91,10 +91,7 @@ class Run {
   void before_step() {
     if (!way_.moves || !turn(0)) return;
     where_ = "set_placement";
-    const std::array<double, 4> shares = {1.0, 0.0, 0.5, 0.7};
-    const double share = shares.at((trainer_.steps() + way_.turns) % shares.size());
-    engine().set_placement({.placement = Placement::fraction,
-                            .device_fraction = nearest_split(trainer_.options(), share).fraction});
+    engine().set_placement(way_move(trainer_.options(), trainer_.steps() + way_.turns));
   }
   void pass() {
     where_ = "wait";

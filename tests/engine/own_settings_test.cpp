@@ -278,5 +278,37 @@ TEST(OpenGateMoves, RefuseAChoiceThatStepCouldNotMake) {
   EXPECT_TRUE(trainer.step().result.applied());
 }
 
+/// Its norms need all of a parameter's state at once, which is never on the device.
+TEST(StreamedState, RefusesLambWheneverItComes) {
+  Config config = fixed_scale();
+  config.placement = Placement::device_streamed;
+  ManualTrainer trainer(config);
+  Engine& engine = *trainer.engine;
+  const ParameterId first = trainer.add("first", {1.0F, 2.0F}, engine.add_group({.lr = 0.1}));
+  engine.commit();
+  EXPECT_TRUE(trainer.step({{first, {0.5F, 0.5F}}}).applied());
+  const std::uint64_t before = engine.state_digest();
+  trainer.add("late", {1.0F}, engine.add_group(Lamb{.lr = 0.1}));
+  expect_error(ErrorCode::invalid_config, {"'late'", "Lamb", "device_streamed"},
+               [&] { engine.commit(); });
+  EXPECT_EQ(engine.state_digest(), before);
+  engine.wait(first, trainer.stream);
+  trainer.give(first, {0.5F, 0.5F});
+  EXPECT_TRUE(engine.step().applied()) << "the engine goes on as it was";
+}
+
+TEST(StreamedState, IsNoPlaceToMoveLambTo) {
+  ManualTrainer trainer(fixed_scale());
+  Engine& engine = *trainer.engine;
+  const ParameterId w = trainer.add("w", {1.0F, 2.0F}, engine.add_group(Lamb{.lr = 0.1}));
+  engine.commit();
+  EXPECT_TRUE(trainer.step({{w, {0.5F, 0.5F}}}).applied());
+  const std::uint64_t before = engine.state_digest();
+  expect_error(ErrorCode::invalid_config, {"'w'", "Lamb", "device_streamed"},
+               [&] { engine.set_placement({.placement = Placement::device_streamed}); });
+  EXPECT_EQ(engine.state_digest(), before);
+  EXPECT_TRUE(trainer.step({{w, {0.5F, 0.5F}}}).applied());
+}
+
 }  // namespace
 }  // namespace outboard::testing

@@ -105,9 +105,11 @@ TinyOptions draw_options(Draw& draw, std::uint64_t seed, std::uint32_t passes) {
 }
 
 PlacementChange draw_other_placement(Draw& draw, const TinyOptions& options) {
-  switch (draw.below(3)) {
+  switch (draw.below(4)) {
     case 0:
       return {.placement = Placement::host};
+    case 2:
+      return {.placement = Placement::device_streamed, .device_budget_bytes = SIZE_MAX};
     case 1:
       return {.placement = Placement::device_resident, .device_budget_bytes = SIZE_MAX};
     default: {
