@@ -6,8 +6,8 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # What a build with tests and examples needs, by its Debian and Ubuntu names.
 build_packages=(
   g++ cmake ninja-build pkg-config python3
-  libhwy-dev libhwloc-dev libtbb-dev libgtest-dev
-  libopenblas-dev nlohmann-json3-dev libcli11-dev
+  libhwy-dev libhwloc-dev libtbb-dev nlohmann-json3-dev libxxhash-dev
+  libgtest-dev libopenblas-dev libcli11-dev
 )
 
 say() { printf '%s\n' "$*" >&2; }

@@ -20,6 +20,9 @@ enum class ErrorCode {
   poisoned,          ///< an earlier failure left the state half new; destroy the engine
   numerics,          ///< the loss scale gave up: gradients stay non-finite
   timeout,           ///< reserved for calls with a time limit
+  io_failure,        ///< a file or folder cannot be read, written or found; the text has the path
+  no_space,          ///< a file system, quota or limit is too small; the text says by how much
+  bad_checkpoint,    ///< a checkpoint is damaged, or does not fit what it is loaded into
 };
 
 /// Thrown by every function of the library that fails. The text says what, which, how much, and

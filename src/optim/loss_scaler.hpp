@@ -13,6 +13,19 @@ class LossScaler {
  public:
   explicit LossScaler(const LossScaling& settings);
 
+  /// All that changes.
+  struct State {
+    double scale = 1.0;
+    double scale_before_row = 1.0;
+    std::uint32_t clean_steps = 0;
+    std::uint32_t overflows_in_a_row = 0;
+    std::uint32_t halvings_in_row = 0;
+    bool operator==(const State&) const = default;
+  };
+  [[nodiscard]] State state() const noexcept;
+  /// Goes on from there. Settings stay; with static scaling the scale does too.
+  void restore(const State& state) noexcept;
+
   [[nodiscard]] double scale() const noexcept { return scale_; }
   [[nodiscard]] std::uint32_t clean_steps() const noexcept { return clean_steps_; }
   [[nodiscard]] std::uint32_t overflows_in_a_row() const noexcept { return overflows_in_a_row_; }

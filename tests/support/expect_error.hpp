@@ -46,6 +46,12 @@ inline const char* code_name(ErrorCode code) {
       return "numerics";
     case ErrorCode::timeout:
       return "timeout";
+    case ErrorCode::io_failure:
+      return "io_failure";
+    case ErrorCode::no_space:
+      return "no_space";
+    case ErrorCode::bad_checkpoint:
+      return "bad_checkpoint";
   }
   return "unknown";
 }
