@@ -9,10 +9,11 @@
 ///
 /// Calls may come from several threads, except add_group(), add_parameter(), commit(), set_group(),
 /// set_accumulation(), step(), discard(), synchronize(), state_digest(), read_state(),
-/// set_placement() and weights_changed(), which must not run at the same time as any other call of
-/// the same engine. A failure that may have left the state half new poisons the engine: every later
-/// call that would use the device throws Error{poisoned} with the first cause; only reports and
-/// destruction are of use then. Any call that uses the device may throw Error{device_failure}.
+/// set_placement(), weights_changed(), save(), load() and check_save(), which must not run at the
+/// same time as any other call of the same engine. A failure that may have left the state half new
+/// poisons the engine: every later call that would use the device throws Error{poisoned} with the
+/// first cause; only reports, load() and destruction are of use then. Any call that uses the device
+/// may throw Error{device_failure}.
 #pragma once
 
 #include <concepts>
@@ -23,6 +24,7 @@
 #include <string_view>
 #include <vector>
 
+#include "outboard/checkpoint.hpp"
 #include "outboard/config.hpp"
 #include "outboard/device.hpp"
 #include "outboard/export.hpp"
@@ -193,6 +195,42 @@ class OUTBOARD_API Engine {
   /// Names of the parameter's streams: "master", then the rule's, then "ema" if there is one.
   [[nodiscard]] std::vector<std::string_view> state_streams(ParameterId parameter) const;
   [[nodiscard]] std::uint64_t step_count(ParameterId parameter) const;  ///< updates applied to it
+
+  // --- checkpoints: between steps ----------------------------------------------------------------
+
+  /// Saves all state into `folder`, as one more checkpoint in it: masters, the rules' streams,
+  /// averages, step counts, hyper-parameters, loss scale and counters, of committed parameters
+  /// only. `folder` is made if its parent is there. Blocks; implies synchronize(). The state is
+  /// written from where it lies, so no second copy of it is made.
+  ///
+  /// A crash, a full disk or a loss of power at any moment leaves the checkpoints before, or those
+  /// and the new one: complete, synced and found by load(). What a killed save() left is removed by
+  /// the next one. After a failure nothing of the attempt is left, and training goes on.
+  /// @throws Error{protocol_error} with a gradient pending; Error{no_space} saying how much is
+  /// needed and free, before anything is written; Error{io_failure} naming the file;
+  /// Error{invalid_argument} for a name that is not UTF-8; Error{invalid_config} for an option.
+  SaveReport save(const std::string& folder, const SaveOptions& options = {});
+  /// Loads the newest checkpoint in `folder`, or the one that `folder` is. Parameters are found by
+  /// name, whatever their order; threads, nodes, bucket sizes, placement and devices need not be
+  /// those that saved. Streams from the files to where the state lies, then makes the device's
+  /// weights: where rounding is stochastic they are those of the engine that saved if parameters
+  /// are registered in the same order. Groups get the hyper-parameters that their parameters had,
+  /// the loss scale and counters theirs. Config stays, Config::accumulation too. Uploads are
+  /// ordered behind the streams as those of a step() are; blocks until they have passed.
+  ///
+  /// A poisoned engine is made anew, as by commit(), and is sound when load() returns; it must get
+  /// the state of every parameter. A failure before the first byte of state is read leaves the
+  /// engine as it was, and a later one poisons it: load() again.
+  /// @throws Error{bad_checkpoint} naming a damaged file, or listing what does not fit (see
+  /// LoadOptions::strict); Error{unsupported} for a later format; Error{io_failure};
+  /// Error{protocol_error} with a gradient pending.
+  LoadReport load(const std::string& folder, const LoadOptions& options = {});
+  /// Bytes of the files that save() would write.
+  [[nodiscard]] std::uint64_t checkpoint_bytes(const SaveOptions& options = {}) const;
+  /// What save() checks before it writes, for the start of a run. Writes nothing, waits for
+  /// nothing.
+  /// @throws Error{no_space}, Error{io_failure}, Error{invalid_config}.
+  void check_save(const std::string& folder, const SaveOptions& options = {}) const;
 
   [[nodiscard]] StepStats stats() const;
   [[nodiscard]] MemoryLedger ledger() const;  ///< after commit()

@@ -4,12 +4,16 @@
 #include "outboard/engine.hpp"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <vector>
 
+#include "engine/checkpoints.hpp"
+#include "engine/host_setup.hpp"
+#include "engine/parameter_checks.hpp"
 #include "exec/executor.hpp"
 #include "optim/describe.hpp"
 #include "optim/group.hpp"
@@ -22,34 +26,12 @@
 namespace outboard {
 namespace {
 
-std::uint32_t default_reserve(const topology::Machine& machine, Schedule schedule) {
-  const bool overlaps = schedule == Schedule::exact || schedule == Schedule::open;
-  return overlaps ? topology::default_reserve(machine) : 0;
-}
-
 void validate(const Rule& rule) {
   std::visit([](const auto& kind) { kind.validate(); }, rule);
 }
 
 std::uint64_t bytes_of(std::uint64_t elems, DType dtype) {
   return elems * dtype_bytes(dtype);
-}
-
-std::unique_ptr<exec::Executor> make_executor(device::Backend& backend,
-                                              const topology::Machine& machine,
-                                              const std::vector<std::uint32_t>& threads) {
-  core::VirtualLoop* loop = backend.virtual_loop();
-  if (loop == nullptr) return exec::make_default_executor(machine, threads);
-  std::vector<double> rates;
-  for (std::uint32_t node = 0; node < threads.size(); ++node) {
-    rates.push_back(backend.host_elems_per_s(node));
-  }
-  return exec::make_virtual_executor(*loop, threads, rates);
-}
-
-[[noreturn]] void refuse(const std::string& name, const std::string& what,
-                         ErrorCode code = ErrorCode::invalid_argument) {
-  throw Error(code, "add_parameter(): parameter '" + name + "' " + what);
 }
 
 }  // namespace
@@ -67,7 +49,7 @@ class Engine::Impl {
                    ? topology::discover()
                    : topology::synthetic(config_.host.synthetic_topology);
     const std::uint32_t reserve =
-        config_.host.reserve_cores.value_or(default_reserve(machine_, config_.schedule));
+        config_.host.reserve_cores.value_or(engine::default_reserve(machine_, config_.schedule));
     threads_ = topology::choose_threads(machine_, config_.host.threads_per_node, reserve);
   }
 
@@ -83,7 +65,8 @@ class Engine::Impl {
     require_between_steps("add_parameter() of '" + spec.name + "'");
     check(spec);
     const auto tied = find_tied(spec);
-    names_.insert(spec.name);
+    const auto index = static_cast<std::uint32_t>(parameters_.size());
+    names_.emplace(spec.name, tied ? tied->value : index);
     if (tied) return *tied;
     pipeline::ParameterInput input;
     input.name = spec.name;
@@ -92,16 +75,16 @@ class Engine::Impl {
     input.elems = spec.elems;
     input.group = spec.group.value;
     input.master = spec.master;
-    const auto index = static_cast<std::uint32_t>(parameters_.size());
     if (spec.elems > 0) by_address_[reinterpret_cast<std::uintptr_t>(spec.data)] = index;
     parameters_.push_back(std::move(input));
     return ParameterId{index};
   }
 
   void commit() {
+    if (lost_) throw_lost();
     if (pipeline_) return commit_new();
     device::Backend& backend = *device_.backend();
-    auto executor = make_executor(backend, machine_, threads_.threads_per_node);
+    auto executor = engine::make_executor(backend, machine_, threads_.threads_per_node);
     if (core::SpanRecorder* recorder = backend.recorder()) executor->record_to(*recorder);
     pipeline_ = std::make_unique<pipeline::Pipeline>(
         backend, *executor, machine_, config_,
@@ -109,6 +92,57 @@ class Engine::Impl {
     executor_ = std::move(executor);
     committed();
     log_start();
+  }
+
+  void set_accumulation(std::uint32_t micro_batches) {
+    pipeline::Pipeline& pipeline = running("set_accumulation()");
+    if (micro_batches == 0) {
+      throw Error(ErrorCode::invalid_argument, "set_accumulation(): 0 micro-batches; at least 1");
+    }
+    pipeline.set_accumulation(micro_batches);
+    config_.accumulation = micro_batches;
+  }
+
+  /// What is committed, as a checkpoint sees it.
+  [[nodiscard]] engine::Model model() const {
+    engine::Model model{{}, groups_, config_.loss_scaling};
+    for (const pipeline::ParameterInput& input : std::span(parameters_).first(committed_)) {
+      model.parameters.push_back({{input.name}, input.dtype, input.elems, input.group});
+    }
+    for (const auto& [name, index] : names_) {
+      if (index >= committed_) continue;
+      auto& names = model.parameters[index].names;
+      if (name != names.front()) names.push_back(name);
+    }
+    return model;
+  }
+
+  SaveReport save(const std::string& folder, const SaveOptions& options) {
+    pipeline::Pipeline& pipeline = running("save()");
+    engine::Saved saved =
+        engine::save(ckpt::posix_file_system(), folder, model(), pipeline, options);
+    if (!config_.log) return saved.report;
+    log_lines(LogLevel::info, "save(): " + std::to_string(saved.report.bytes) + " bytes in '" +
+                                  saved.report.folder + "'");
+    if (!saved.note.empty()) {
+      log_lines(LogLevel::warning, "save(): older checkpoints stay: " + saved.note);
+    }
+    return saved.report;
+  }
+
+  LoadReport load(const std::string& folder, const LoadOptions& options) {
+    if (!lost_) (void)running("load()");
+    const engine::LoadTarget target{model(), groups_, [this](bool complete) -> pipeline::Pipeline& {
+                                      if (lost_ || pipeline_->broken()) remake(complete);
+                                      pipeline_->prepare_state_access("load()");
+                                      return *pipeline_;
+                                    }};
+    LoadReport report = engine::load(ckpt::posix_file_system(), folder, target, options);
+    if (config_.log) {
+      log_lines(LogLevel::info, "load(): '" + report.folder + "', saved after step " +
+                                    std::to_string(report.steps));
+    }
+    return report;
   }
 
   void set_rule(GroupId group, const Rule& rule) {
@@ -131,6 +165,7 @@ class Engine::Impl {
 
   /// The pipeline, for a call that needs commit().
   pipeline::Pipeline& running(const char* call) const {
+    if (lost_) throw_lost();
     if (!pipeline_) {
       throw Error(ErrorCode::protocol_error,
                   std::string(call) + " before commit(); register all parameters, then commit()");
@@ -194,6 +229,44 @@ class Engine::Impl {
   }
 
  private:
+  [[noreturn]] void throw_lost() const {
+    throw Error(ErrorCode::poisoned,
+                "the engine is poisoned and load() could not make it anew; load() again or destroy "
+                "it. Cause: " +
+                    std::string(lost_->what()));
+  }
+
+  /// In place of a pipeline whose state may be half new. Masters are zero until they are loaded.
+  void remake(bool complete) {
+    if (!complete) {
+      throw Error(ErrorCode::poisoned,
+                  "load(): the engine is poisoned and the checkpoint lacks some of its parameters, "
+                  "whose state would stay half new; load one that has them all");
+    }
+    std::uint64_t most = 0;
+    for (const pipeline::ParameterInput& input : parameters_) most = std::max(most, input.elems);
+    // Of zeroed memory that nobody writes the system makes no pages.
+    const std::unique_ptr<void, void (*)(void*)> zeros(std::calloc(most + 1, sizeof(float)),
+                                                       &std::free);
+    if (!zeros) throw Error(ErrorCode::out_of_memory, "load(): no address space for masters");
+    std::vector<pipeline::ParameterInput> inputs(
+        parameters_.begin(), parameters_.begin() + static_cast<std::ptrdiff_t>(committed_));
+    for (pipeline::ParameterInput& input : inputs) {
+      input.master = {static_cast<const float*>(zeros.get()), input.elems};
+    }
+    lost_.emplace(ErrorCode::poisoned, "it was interrupted");
+    pipeline_.reset();
+    try {
+      pipeline_ = std::make_unique<pipeline::Pipeline>(
+          *device_.backend(), *executor_, machine_, config_,
+          pipeline::Pipeline::Model{.groups = groups_, .parameters = inputs});
+    } catch (const Error& failure) {
+      lost_ = failure;
+      throw;
+    }
+    lost_.reset();
+  }
+
   [[nodiscard]] std::string describe_group(std::uint32_t group) const {
     return "optimizer, group " + std::to_string(group) + ": " + optim::describe(groups_[group]);
   }
@@ -233,34 +306,9 @@ class Engine::Impl {
   }
 
   void check(const ParameterSpec& spec) const {
-    if (spec.name.empty()) refuse(spec.name, "needs a name");
-    if (names_.contains(spec.name)) refuse(spec.name, "is registered already");
-    if (spec.dtype != DType::f16 && spec.dtype != DType::bf16 && spec.dtype != DType::f32) {
-      refuse(spec.name,
-             "has dtype " + std::to_string(static_cast<unsigned>(spec.dtype)) +
-                 "; there are DType::f16, DType::bf16 and DType::f32",
-             ErrorCode::unsupported);
-    }
-    if (spec.group.value >= groups_.size()) {
-      refuse(spec.name, "names group " + std::to_string(spec.group.value) + " of " +
-                            std::to_string(groups_.size()) + "; use what add_group() returned");
-    }
-    if (!spec.master.empty() && spec.master.size() != spec.elems) {
-      refuse(spec.name, "has " + std::to_string(spec.elems) + " `elems` and a `master` of " +
-                            std::to_string(spec.master.size()));
-    }
-    if (spec.elems == 0) return;
-    if (spec.data == nullptr) refuse(spec.name, "has no `data`");
-    if (spec.elems > SIZE_MAX / 16) refuse(spec.name, "has more `elems` than memory can hold");
-    const std::size_t size = dtype_bytes(spec.dtype);
-    if (reinterpret_cast<std::uintptr_t>(spec.data) % size != 0) {
-      refuse(spec.name, "has `data` that is not aligned to " + std::to_string(size) + " bytes");
-    }
-    try {
-      device_.backend()->check_range(spec.data, spec.elems * size);
-    } catch (const Error& failure) {
-      refuse(spec.name, std::string("has wrong `data`: ") + failure.what(), failure.code());
-    }
+    if (spec.name.empty()) engine::refuse(spec.name, "needs a name");
+    if (names_.contains(spec.name)) engine::refuse(spec.name, "is registered already");
+    engine::check_parameter(spec, groups_.size(), *device_.backend());
   }
 
   /// A second name for the same weight; a partial overlap is refused.
@@ -285,18 +333,20 @@ class Engine::Impl {
 
   [[noreturn]] static void refuse_overlap(const ParameterSpec& spec,
                                           const pipeline::ParameterInput& other) {
-    refuse(spec.name, "overlaps '" + other.name +
-                          "' in part; only the very same weight can have a second name");
+    engine::refuse(spec.name, "overlaps '" + other.name +
+                                  "' in part; only the very same weight can have a second name");
   }
   static void require_same_settings(const ParameterSpec& spec,
                                     const pipeline::ParameterInput& other) {
     if (spec.group.value != other.group) {
-      refuse(spec.name, "is the weight of '" + other.name +
-                            "' but names another group; a weight is updated once, by one group");
+      engine::refuse(spec.name,
+                     "is the weight of '" + other.name +
+                         "' but names another group; a weight is updated once, by one group");
     }
     if (!spec.master.empty()) {
-      refuse(spec.name, "is the weight of '" + other.name +
-                            "' and brings a `master` of its own; give it with the first name");
+      engine::refuse(spec.name,
+                     "is the weight of '" + other.name +
+                         "' and brings a `master` of its own; give it with the first name");
     }
   }
 
@@ -325,8 +375,9 @@ class Engine::Impl {
   std::vector<pipeline::ParameterInput> parameters_;
   std::size_t committed_ = 0;  ///< of `parameters_`, from the first on
   std::uint32_t committed_groups_ = 0;
-  std::set<std::uint32_t> changed_groups_;  ///< whose change after commit() has been logged
-  std::set<std::string> names_;             ///< second names of tied weights too
+  std::set<std::uint32_t> changed_groups_;      ///< whose change after commit() has been logged
+  std::map<std::string, std::uint32_t> names_;  ///< second names of tied weights too
+  std::optional<Error> lost_;  ///< why load() could not make the pipeline anew; there is none then
   std::map<std::uintptr_t, std::uint32_t> by_address_;
   std::unique_ptr<exec::Executor> executor_;
   std::unique_ptr<pipeline::Pipeline> pipeline_;
@@ -363,11 +414,7 @@ StepResult Engine::step() {
   return impl_->running("step()").step(impl_->groups());
 }
 void Engine::set_accumulation(std::uint32_t micro_batches) {
-  pipeline::Pipeline& pipeline = impl_->running("set_accumulation()");
-  if (micro_batches == 0) {
-    throw Error(ErrorCode::invalid_argument, "set_accumulation(): 0 micro-batches; at least 1");
-  }
-  pipeline.set_accumulation(micro_batches);
+  impl_->set_accumulation(micro_batches);
 }
 void Engine::discard() {
   impl_->running("discard()").discard();
@@ -414,6 +461,20 @@ std::vector<std::string_view> Engine::state_streams(ParameterId parameter) const
 }
 std::uint64_t Engine::step_count(ParameterId parameter) const {
   return impl_->running("step_count()", parameter).step_count(parameter);
+}
+SaveReport Engine::save(const std::string& folder, const SaveOptions& options) {
+  return impl_->save(folder, options);
+}
+LoadReport Engine::load(const std::string& folder, const LoadOptions& options) {
+  return impl_->load(folder, options);
+}
+std::uint64_t Engine::checkpoint_bytes(const SaveOptions& options) const {
+  pipeline::Pipeline& pipeline = impl_->running("checkpoint_bytes()");
+  return engine::checkpoint_bytes(impl_->model(), pipeline, options);
+}
+void Engine::check_save(const std::string& folder, const SaveOptions& options) const {
+  pipeline::Pipeline& pipeline = impl_->running("check_save()");
+  engine::check_save(ckpt::posix_file_system(), folder, impl_->model(), pipeline, options);
 }
 StepStats Engine::stats() const {
   return impl_->running("stats()").stats();

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "core/show_number.hpp"
+#include "outboard/checkpoint.hpp"
 #include "outboard/config.hpp"
 #include "outboard/error.hpp"
 
@@ -43,6 +44,11 @@ void require_open_gate(const Config& config) {
 }
 
 }  // namespace
+
+void SaveOptions::validate() const {
+  require(file_bytes >= (std::uint64_t{1} << 20), "SaveOptions::file_bytes",
+          std::to_string(file_bytes), "at least 1048576, 1 MiB");
+}
 
 void LossScaling::validate() const {
   require(is_power_of_two(initial_scale), "LossScaling::initial_scale", initial_scale,

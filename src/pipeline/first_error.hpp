@@ -29,7 +29,7 @@ class FirstError {
     }
     throw Error(ErrorCode::poisoned,
                 "the engine is poisoned by an earlier failure and its state may be half new; "
-                "destroy it. First cause: " +
+                "load() a checkpoint or destroy it. First cause: " +
                     first_->text);
   }
   /// The caller is throwing the failure itself.

@@ -2,6 +2,7 @@
 // Passes of the host's cores over the whole state: bucket by bucket, each part on its own thread.
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "core/round_up.hpp"
 #include "pipeline/host_sums.hpp"
@@ -9,6 +10,7 @@
 #include "pipeline/whole_state.hpp"
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
+#include "simd/update.hpp"
 
 namespace outboard::pipeline {
 
@@ -56,6 +58,8 @@ void WholeState::body(void* self, std::uint64_t argument, std::uint32_t part) no
       return whole.load_part(bucket, part);
     case Job::reread:
       return whole.reread_part(bucket, part);
+    case Job::refresh:
+      return whole.refresh_part(bucket, part);
     case Job::digest:
       return whole.digest_part(bucket, part);
   }
@@ -125,6 +129,20 @@ void WholeState::load_cut(const Cut& cut) noexcept {
   if (cut.parameter.has_ema) {
     std::ranges::copy(param, cut.streams[cut.parameter.ema_stream].begin());
   }
+}
+
+void WholeState::refresh_part(std::uint32_t index, std::uint32_t part) noexcept {
+  for_each_cut(index, part, [&](const Cut& cut) {
+    const auto& options = refreshed_[cut.segment.parameter];
+    if (!options) return;
+    std::memset(cut.weight.data, 0, cut.streams[0].size() * dtype_bytes(cut.parameter.dtype));
+    const simd::UpdateShard shard{.grad = {cut.weight.data, cut.weight.format},
+                                  .weight = cut.weight,
+                                  .param = cut.streams[0],
+                                  .state = {},
+                                  .first_element = cut.first_element};
+    flow_.weight_overflows[cut.segment.parameter] += simd::update(shard, kRefreshScalars, *options);
+  });
 }
 
 void WholeState::reread_part(std::uint32_t index, std::uint32_t part) noexcept {

@@ -11,7 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "core/function_ref.hpp"
+#include "optim/loss_scaler.hpp"
 #include "outboard/config.hpp"
+#include "outboard/error.hpp"
 #include "outboard/stats.hpp"
 #include "pipeline/auto_placement.hpp"
 #include "pipeline/bounce_ring.hpp"
@@ -42,6 +45,19 @@ struct ParameterInput {
   std::uint64_t elems = 0;
   std::uint32_t group = 0;
   std::span<const float> master;
+};
+
+/// What a checkpoint holds beside streams and step counts.
+struct SavedScalars {
+  optim::LossScaler::State loss_scale;
+  std::uint64_t steps = 0;  ///< calls of step()
+  std::uint64_t applied = 0, skipped = 0, partial = 0;
+};
+
+/// What a load brings beside streams.
+struct RestoredState {
+  std::vector<std::optional<std::uint64_t>> step_counts;  ///< by parameter; none: it stays as it is
+  SavedScalars scalars;
 };
 
 /// Thread-safe as Engine documents it. Every public function takes the lock itself; every failure
@@ -82,6 +98,31 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void synchronize();
   std::uint64_t state_digest();
   void read_state(ParameterId parameter, std::span<const StateRead> reads);
+
+  // state_access.cpp
+  using StateSink = core::FunctionRef<void(std::span<const std::byte>)>;
+  using StateFill = core::FunctionRef<void(std::span<std::byte>)>;
+  /// Waits until nothing of a step or of dropped gradients is under way; nothing is then, until a
+  /// gradient is given. @throws Error{protocol_error} naming a parameter with a gradient pending.
+  void prepare_state_access(const std::string& call);
+  /// Whether all of the state is the host's, so that the two calls below may run on several threads
+  /// at a time, for different parameters.
+  [[nodiscard]] bool state_on_host();
+  /// After prepare_state_access(), without the lock held by the caller: all elements of one of the
+  /// parameter's own streams, in order and in pieces, straight from where they lie if that is the
+  /// host. `stream`: as StateRead's. What `sink` throws is passed on and poisons nothing.
+  void read_pieces(ParameterId parameter, std::size_t stream, StateSink sink);
+  /// The same the other way; `fill` writes all of what it is given.
+  void write_pieces(ParameterId parameter, std::size_t stream, StateFill fill);
+  [[nodiscard]] SavedScalars saved_scalars();
+  [[nodiscard]] std::uint32_t accumulation();  ///< micro-batches of the coming steps
+  /// After write_pieces(): makes the device's weights from the masters of the parameters with a
+  /// step count, rounded as the update that made those was, and waits for them.
+  void finish_load(const RestoredState& restored, std::span<const optim::Group> groups);
+  /// Every later call throws Error{poisoned} with this cause.
+  void poison(const Error& cause);
+  /// Whether every call that uses the device would throw.
+  [[nodiscard]] bool broken();
 
   [[nodiscard]] double loss_scale();
   [[nodiscard]] std::uint64_t step_count(ParameterId parameter);

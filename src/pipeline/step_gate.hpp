@@ -39,10 +39,17 @@ class StepGate {
   }
   /// From now on the overflow counts come along: the device updates, or did.
   void fetch_overflow_counts() noexcept { overflow_counts_ = true; }
+  [[nodiscard]] std::uint32_t accumulation() const noexcept { return settings_.accumulation; }
   void set_accumulation(std::uint32_t micro_batches) noexcept {
     settings_.accumulation = micro_batches;
   }
   [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
+  [[nodiscard]] optim::LossScaler::State loss_scale_state() const noexcept {
+    return scaler_.state();
+  }
+  void restore_loss_scale(const optim::LossScaler::State& state) noexcept {
+    scaler_.restore(state);
+  }
 
   struct Verdict {
     bool apply = false;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/mix64.hpp"
+#include "optim/rule_scalars.hpp"
 #include "simd/convert.hpp"
 #include "simd/reduce.hpp"
 
@@ -252,12 +253,6 @@ void WholeState::read(std::unique_lock<std::mutex>& lock, std::uint32_t index,
   });
 }
 
-/// Among its generation's streams.
-std::size_t WholeState::stream_of(std::uint32_t parameter, const StateRead& read) const {
-  const bool own = read.stream <= flow_.parameters[parameter].rule_streams;
-  return own ? read.stream : flow_.parameters[parameter].ema_stream;
-}
-
 void WholeState::read_host(const plan::Segment& segment, std::span<const StateRead> reads) {
   const auto state = flow_.lease(segment.bucket);
   for (const StateRead& read : reads) {
@@ -274,6 +269,70 @@ void WholeState::queue_reads(const plan::Segment& segment, std::span<const State
         std::as_writable_bytes(target),
         resident_.stream_address(segment, stream_of(segment.parameter, read)), flow_.up);
   }
+}
+
+void WholeState::copy_out(std::unique_lock<std::mutex>& lock, const ResidentPiece& piece,
+                          std::span<std::byte> out) {
+  with_borrowed_memory(lock, [&] {
+    flow_.backend.copy_to_host(
+        out,
+        resident_.stream_address(piece.segment, piece.stream) + piece.first * optim::kStateBytes,
+        flow_.up);
+    synchronize(lock, flow_.up, "save()");
+  });
+}
+
+void WholeState::copy_in(std::unique_lock<std::mutex>& lock, const ResidentPiece& piece,
+                         std::span<const std::byte> in) {
+  with_borrowed_memory(lock, [&] {
+    flow_.backend.copy_to_device(
+        resident_.stream_address(piece.segment, piece.stream) + piece.first * optim::kStateBytes,
+        in, flow_.up);
+    synchronize(lock, flow_.up, "load()");
+  });
+}
+
+void WholeState::refresh_weights(std::unique_lock<std::mutex>& lock,
+                                 const std::vector<bool>& parameters,
+                                 std::span<const optim::Group> groups) {
+  refreshed_.assign(parameters.size(), {});
+  for (std::uint32_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i]) continue;
+    const Parameter& parameter = flow_.parameters[i];
+    auto& options = refreshed_[i].emplace();
+    if (parameter.step_count == 0) continue;
+    options = optim::update_options(groups[parameter.group].options, i, parameter.step_count);
+    options.ema_one_minus_decay = 0.0F;
+  }
+  const plan::SegmentRange all{0, static_cast<std::uint32_t>(flow_.layout.segments.size())};
+  run(lock, Job::refresh, all);
+  const auto each = [&](bool resident, auto use) {
+    for_each_segment(all, resident, [&](const plan::Segment& segment) {
+      if (parameters[segment.parameter]) use(segment);
+    });
+  };
+  each(false, [&](const plan::Segment& segment) {
+    flow_.backend.copy_to_device(flow_.weight_address(segment), flow_.slot_bytes(segment),
+                                 flow_.up);
+  });
+  each(true, [&](const plan::Segment& segment) { refresh_resident(segment); });
+  synchronize(lock, flow_.up, "load(): weights made from the masters");
+}
+
+void WholeState::refresh_resident(const plan::Segment& segment) {
+  const Parameter& parameter = flow_.parameters[segment.parameter];
+  void* weight = flow_.weight_address(segment);
+  const simd::Format format = optim::format_of(parameter.dtype);
+  flow_.backend.fill_zero(flow_.up, weight, segment.elems * flow_.elem_bytes(segment));
+  device::DeviceUpdate update;
+  update.grad = {weight, format};
+  update.weight = {weight, format};
+  update.param = resident_.address(segment).param;
+  update.elems = segment.elems;
+  update.first_element = segment.first_element;
+  update.scalars = kRefreshScalars;
+  update.options = *refreshed_[segment.parameter];
+  flow_.backend.update(flow_.up, update);
 }
 
 template <class Work>

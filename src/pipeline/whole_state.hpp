@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -22,6 +23,9 @@ struct StateRead {
       0;                 ///< among the parameter's own: 0 the master, then its rule's, its average
   std::span<float> out;  ///< of the parameter's size
 };
+
+/// An update that moves nothing, of a gradient that is zero: what it leaves is the rounded weight.
+inline constexpr simd::SgdScalars kRefreshScalars{};
 
 class WholeState {
  public:
@@ -56,9 +60,27 @@ class WholeState {
   std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
   void read(std::unique_lock<std::mutex>& lock, std::uint32_t parameter,
             std::span<const StateRead> reads);
+  /// Elements of a resident segment's stream, from `first` of the segment on. Waits.
+  struct ResidentPiece {
+    const plan::Segment& segment;
+    std::size_t stream = 0;  ///< of its generation
+    std::uint64_t first = 0;
+  };
+  void copy_out(std::unique_lock<std::mutex>& lock, const ResidentPiece& piece,
+                std::span<std::byte> out);
+  void copy_in(std::unique_lock<std::mutex>& lock, const ResidentPiece& piece,
+               std::span<const std::byte> in);
+  /// The weights of these parameters, by index, from their masters: rounded as the update that led
+  /// to their step count rounded, and as commit() does where that is 0. Waits.
+  void refresh_weights(std::unique_lock<std::mutex>& lock, const std::vector<bool>& parameters,
+                       std::span<const optim::Group> groups);
+  /// One of a parameter's own streams among its generation's.
+  [[nodiscard]] static std::size_t stream_of(const Parameter& parameter, std::size_t own) noexcept {
+    return own <= parameter.rule_streams ? own : parameter.ema_stream;
+  }
 
  private:
-  enum class Job : std::uint8_t { load, reread, digest };
+  enum class Job : std::uint8_t { load, reread, refresh, digest };
   struct Cut;
   void run(std::unique_lock<std::mutex>& lock, Job job, plan::SegmentRange only);
   void synchronize(std::unique_lock<std::mutex>& lock, NativeStream stream, const char* who);
@@ -70,7 +92,9 @@ class WholeState {
   void load_host(std::unique_lock<std::mutex>& lock);
   void load_resident(std::unique_lock<std::mutex>& lock);
   void load_resident(const plan::Segment& segment, std::vector<std::vector<std::byte>>& weights);
-  [[nodiscard]] std::size_t stream_of(std::uint32_t parameter, const StateRead& read) const;
+  [[nodiscard]] std::size_t stream_of(std::uint32_t parameter, const StateRead& read) const {
+    return stream_of(flow_.parameters[parameter], read.stream);
+  }
   void read_host(const plan::Segment& segment, std::span<const StateRead> reads);
   void queue_reads(const plan::Segment& segment, std::span<const StateRead> reads);
   /// Runs `work`, which queues copies on the up stream that use memory of its caller. If it fails,
@@ -80,6 +104,8 @@ class WholeState {
   void count_loaded(std::uint32_t bucket) noexcept;
   void load_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   void load_cut(const Cut& cut) noexcept;
+  void refresh_part(std::uint32_t bucket, std::uint32_t part) noexcept;
+  void refresh_resident(const plan::Segment& segment);
   void reread_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   void digest_part(std::uint32_t bucket, std::uint32_t part) noexcept;
   std::uint64_t digest_host(std::unique_lock<std::mutex>& lock);
@@ -103,8 +129,9 @@ class WholeState {
   device::Event passed_;
   Job job_ = Job::load;
   std::uint32_t only_parameter_ = 0;
-  std::span<const std::span<const float>> masters_;  // of the parameters that are loaded
-  std::uint32_t first_parameter_ = 0;                // the first of those
+  std::span<const std::span<const float>> masters_;            // of the parameters that are loaded
+  std::uint32_t first_parameter_ = 0;                          // the first of those
+  std::vector<std::optional<simd::UpdateOptions>> refreshed_;  // by parameter, while they are
   std::atomic<std::uint64_t> sum_{0};
 };
 

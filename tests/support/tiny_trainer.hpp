@@ -174,6 +174,8 @@ class TinyTrainer {
     }
     return finish();
   }
+  /// The next step is this one: the place in its data of a trainer that resumes.
+  void continue_at(std::uint64_t step) { steps_ = step; }
   /// The parts of step(), for tests that do something between them.
   void forward() {
     const std::uint64_t step = steps_;

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+/// What Engine::save() and Engine::load() take and give. The files: docs/checkpoint_format.md.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "outboard/export.hpp"
+
+namespace outboard {
+
+struct OUTBOARD_API SaveOptions {
+  /// The newest checkpoints that stay in the folder, the new one among them; older ones are removed
+  /// once it is complete. 0: all stay.
+  std::uint32_t keep_last = 1;
+  /// A tensor that would make a file longer than this begins another one; larger tensors have a
+  /// file of their own. Several files are written and read at a time. At least 1 MiB.
+  std::uint64_t file_bytes = std::uint64_t{1} << 30;
+  /// The trainer's own: any small values by name, such as the place in its data or the state of its
+  /// random numbers. Keys are UTF-8, values any bytes; load() gives them back as they were.
+  std::map<std::string, std::string> entries{};
+
+  /// @throws Error{invalid_config} naming the field.
+  void validate() const;
+};
+
+struct OUTBOARD_API SaveReport {
+  std::string folder;        ///< of this checkpoint, in the one that was given
+  std::uint64_t bytes = 0;   ///< of its files
+  std::uint64_t digest = 0;  ///< Engine::state_digest(), which is in it
+};
+
+struct OUTBOARD_API LoadOptions {
+  /// Everything must fit: a parameter without state in the checkpoint, state without a parameter,
+  /// or anything else that keeps the trajectory from going on as it would have is an error that
+  /// lists it. false: what fits is loaded, the rest stays as it is, and the report lists it.
+  bool strict = true;
+  /// Reads all files once before the engine is touched, so that a damaged one leaves it as it was;
+  /// otherwise each is checked while it is loaded.
+  bool verify_first = false;
+};
+
+struct OUTBOARD_API LoadReport {
+  std::string folder;                          ///< of the checkpoint that was loaded
+  std::uint64_t steps = 0;                     ///< calls of step() before it was saved
+  std::map<std::string, std::string> entries;  ///< SaveOptions::entries
+  // Empty if strict:
+  std::vector<std::string> missing;      ///< parameters of the engine that it has no state of
+  std::vector<std::string> extra;        ///< parameters in it that the engine has not
+  std::vector<std::string> differences;  ///< what was left as the engine has it, one text each
+};
+
+}  // namespace outboard

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+/// save() and load() of an engine: between its pipeline and the files.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ckpt/file_system.hpp"
+#include "engine/checkpoint_match.hpp"
+#include "outboard/checkpoint.hpp"
+#include "pipeline/step.hpp"
+
+namespace outboard::engine {
+
+/// What would be saved now. Waits for nothing.
+[[nodiscard]] std::uint64_t checkpoint_bytes(const Model& model, pipeline::Pipeline& pipeline,
+                                             const SaveOptions& options);
+void check_save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
+                pipeline::Pipeline& pipeline, const SaveOptions& options);
+
+struct Saved {
+  SaveReport report;
+  std::string note;  ///< "" or what to warn of
+};
+Saved save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
+           pipeline::Pipeline& pipeline, const SaveOptions& options);
+
+/// What a load needs of the engine that it loads into.
+struct LoadTarget {
+  Model model;
+  std::span<optim::Group> groups;  ///< the model's: their rules are replaced
+  /// The pipeline to load into, sound and idle. Called once the checkpoint is known to fit;
+  /// `complete`: it has the state of every parameter.
+  std::function<pipeline::Pipeline&(bool complete)> prepare;
+};
+LoadReport load(ckpt::FileSystem& files, const std::string& folder, const LoadTarget& target,
+                const LoadOptions& options);
+
+}  // namespace outboard::engine

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state in pieces, for what saves and loads it: straight from and into the host's arenas, and
+// through a small buffer where it is the device's.
+#include <algorithm>
+#include <vector>
+
+#include "pipeline/guarded.hpp"
+
+namespace outboard::pipeline {
+namespace {
+
+constexpr std::size_t kBufferBytes = std::size_t{4} << 20;
+
+std::span<std::byte> host_bytes(const Flow& flow, const plan::Segment& segment,
+                                std::size_t stream) {
+  const auto all = flow.lease(segment.bucket).stream<float>(stream);
+  return std::as_writable_bytes(all.subspan(segment.offset, segment.elems));
+}
+
+/// use(first element, bytes of the buffer) for each piece of a segment.
+template <class Use>
+void for_each_piece(const plan::Segment& segment, std::vector<std::byte>& buffer, Use use) {
+  buffer.resize(std::min(kBufferBytes, segment.elems * optim::kStateBytes));
+  const std::uint64_t most = buffer.size() / optim::kStateBytes;
+  for (std::uint64_t first = 0; first < segment.elems; first += most) {
+    const std::uint64_t count = std::min(most, segment.elems - first);
+    use(first, std::span(buffer).first(count * optim::kStateBytes));
+  }
+}
+
+}  // namespace
+
+void Pipeline::prepare_state_access(const std::string& call) {
+  guarded([&](auto& lock) {
+    require_none_pending(call);
+    settle(lock);
+  });
+}
+
+bool Pipeline::state_on_host() {
+  const std::lock_guard lock(flow_.mutex);
+  return flow_.resident_count == 0;
+}
+
+void Pipeline::read_pieces(ParameterId id, std::size_t own, StateSink sink) {
+  const Parameter& parameter = flow_.parameters[id.value];
+  const std::size_t stream = WholeState::stream_of(parameter, own);
+  std::vector<std::byte> buffer;
+  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
+    if (!flow_.is_resident(segment.bucket)) {
+      sink(host_bytes(flow_, segment, stream));
+      continue;
+    }
+    for_each_piece(segment, buffer, [&](std::uint64_t first, std::span<std::byte> piece) {
+      guarded([&](auto& lock) { whole_state_->copy_out(lock, {segment, stream, first}, piece); });
+      sink(piece);
+    });
+  }
+}
+
+void Pipeline::write_pieces(ParameterId id, std::size_t own, StateFill fill) {
+  const Parameter& parameter = flow_.parameters[id.value];
+  const std::size_t stream = WholeState::stream_of(parameter, own);
+  std::vector<std::byte> buffer;
+  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+    const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
+    if (!flow_.is_resident(segment.bucket)) {
+      fill(host_bytes(flow_, segment, stream));
+      continue;
+    }
+    for_each_piece(segment, buffer, [&](std::uint64_t first, std::span<std::byte> piece) {
+      fill(piece);
+      guarded([&](auto& lock) { whole_state_->copy_in(lock, {segment, stream, first}, piece); });
+    });
+  }
+}
+
+SavedScalars Pipeline::saved_scalars() {
+  const std::lock_guard lock(flow_.mutex);
+  return {gate_->loss_scale_state(), steps_, flow_.stats.steps_applied, flow_.stats.steps_skipped,
+          flow_.stats.steps_partial};
+}
+
+std::uint32_t Pipeline::accumulation() {
+  const std::lock_guard lock(flow_.mutex);
+  return gate_->accumulation();
+}
+
+void Pipeline::finish_load(const RestoredState& restored, std::span<const optim::Group> groups) {
+  guarded([&](auto& lock) {
+    std::vector<bool> loaded(flow_.parameters.size());
+    for (std::size_t i = 0; i < loaded.size(); ++i) {
+      if (!restored.step_counts[i]) continue;
+      loaded[i] = true;
+      flow_.parameters[i].step_count = *restored.step_counts[i];
+      flow_.parameters[i].refresh_unwaited = false;
+    }
+    steps_ = restored.scalars.steps;
+    flow_.stats.steps_applied = restored.scalars.applied;
+    flow_.stats.steps_skipped = restored.scalars.skipped;
+    flow_.stats.steps_partial = restored.scalars.partial;
+    gate_->restore_loss_scale(restored.scalars.loss_scale);
+    readers_->order_behind(flow_.up);
+    whole_state_->refresh_weights(lock, loaded, groups);
+    report_weight_overflows();
+    if (auto_) auto_->restarted();
+  });
+}
+
+void Pipeline::poison(const Error& cause) {
+  const std::lock_guard lock(flow_.mutex);
+  flow_.error.capture(cause.code(), cause.what());
+  flow_.error.mark_reported();
+  flow_.backend.waiter().wake();
+}
+
+bool Pipeline::broken() {
+  const std::lock_guard lock(flow_.mutex);
+  return flow_.broken();
+}
+
+}  // namespace outboard::pipeline
