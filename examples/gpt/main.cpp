@@ -67,6 +67,7 @@ void train(const gpt::Options& options) {
   check_machine(options);
   gpt::Trainer trainer(options, tokens, std::cout);
   trainer.print_ledger();
+  trainer.prepare_checkpoints();
   trainer.run(stop);
   if (stop) std::cout << "stopped by a signal; another one ends the program at once\n";
   trainer.print_summary();

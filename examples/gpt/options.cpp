@@ -81,6 +81,11 @@ void add_run_flags(Flags& flags, Options& o, Words& words) {
   flags.count({"--sample-tokens", 0, 1 << 20}, o.sample_tokens, "tokens to write at the end");
   flags.either("--measure-products", "on|off", o.measure_products,
                "on: at the end time the kernels' matrix products alone, for a second or two");
+  flags.text("--save", o.save, "folder to save checkpoints into; the newest two stay");
+  flags.count(
+      {"--save-every", 0, kBillion}, o.save_every,
+      "steps between checkpoints; 0: only after the last step, or when stopped by a signal");
+  flags.text("--resume", o.resume, "folder of checkpoints, or one of them, to go on from");
   flags.text("--prompt", o.prompt, "what the sample begins with; default: held-out text");
 }
 
@@ -123,6 +128,8 @@ void check_shape(const GptShape& shape) {
 void check(const Options& o) {
   check_shape(o.shape);
   require_within(o.warmup, {"--warmup", 0, o.steps});
+  require(o.save_every == 0 || !o.save.empty(),
+          "--save-every needs --save, the folder to save into");
   require(o.fit || !o.data.empty(), "--data is missing: name files or folders to train on");
   const auto& data = o.data;
   require(std::find(data.begin(), data.end(), "") == data.end(),
@@ -226,6 +233,11 @@ std::string command_line(const Options& o) {
   count("--eval-tokens", o.eval_tokens);
   count("--sample-tokens", o.sample_tokens);
   number("--temperature", o.temperature);
+  if (!o.save.empty()) {
+    add("--save", o.save);
+    count("--save-every", o.save_every);
+  }
+  if (!o.resume.empty()) add("--resume", o.resume);
   if (!o.prompt.empty()) add("--prompt", o.prompt);
   choice("--measure-products", o.measure_products, "on", "off");
   if (o.fit) line += " --fit";

@@ -38,6 +38,9 @@ struct Options : example::RunOptions {
   std::size_t eval_tokens = 16384;
   std::size_t sample_tokens = 400;
   std::string prompt;
+  std::string save;              ///< folder of checkpoints; "": none are saved
+  std::uint64_t save_every = 0;  ///< steps; 0: after the last one, or when a signal stops the run
+  std::string resume;            ///< folder of checkpoints, or one of them, to go on from
   bool measure_products = true;  ///< at the end: what the matrix products alone would take
 
   bool fit = false;

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <numeric>
 #include <ostream>
+#include <stdexcept>
 #include <thread>
 
 #include "../common/format.hpp"
@@ -15,6 +16,9 @@ namespace gpt {
 namespace {
 
 using outboard::Error;
+
+constexpr std::uint32_t kKeptCheckpoints = 2;
+constexpr const char* kDataOrder = "data order";
 
 outboard::Config engine_config(const Options& options) {
   outboard::Config config = example::engine_config(options);
@@ -120,11 +124,11 @@ StepReport Trainer::train_step(std::uint64_t step) {
   report.skipped = stats.steps_skipped;
   report.update_busy_ms = (stats.update_busy_us - update_busy_us_) * 1e-3;
   update_busy_us_ = stats.update_busy_us;
-  steps_ = step;
+  steps_ = step + 1 - first_step_;
   train_ms_ += report.ms;
   if (report.split) split_ += *report.split;
   report.eta_s =
-      train_ms_ / static_cast<double>(step) * static_cast<double>(options_.steps - step) * 1e-3;
+      train_ms_ / static_cast<double>(steps_) * static_cast<double>(options_.steps - step) * 1e-3;
   return report;
 }
 
@@ -158,13 +162,54 @@ void Trainer::print_ledger() {
       engine_, gpu_);
 }
 
+/// What must be the same for the data to come in the same order.
+std::string Trainer::data_order() const {
+  const GptShape& shape = options_.shape;
+  return "seed " + std::to_string(options_.seed) + ", " + std::to_string(tokens_.values.size()) +
+         " tokens, context " + std::to_string(shape.context) + ", batch " +
+         std::to_string(shape.batch) + ", accumulation " + std::to_string(options_.accumulation);
+}
+
+void Trainer::prepare_checkpoints() {
+  if (!options_.resume.empty()) resume();
+  if (!options_.save.empty()) engine_.check_save(options_.save, {.keep_last = kKeptCheckpoints});
+}
+
+void Trainer::resume() {
+  const outboard::LoadReport report = engine_.load(options_.resume);
+  const auto entry = report.entries.find(kDataOrder);
+  if (entry == report.entries.end() || entry->second != data_order()) {
+    throw std::runtime_error("--resume: '" + report.folder + "' is of another run: its data is \"" +
+                             (entry == report.entries.end() ? "" : entry->second) +
+                             "\" and this run's is \"" + data_order() +
+                             "\"; repeat the flags and the data of the run that saved it");
+  }
+  if (report.steps >= options_.steps) {
+    throw std::runtime_error("--resume: '" + report.folder + "' is after step " +
+                             std::to_string(report.steps) + ", and --steps is " +
+                             std::to_string(options_.steps) + "; raise --steps");
+  }
+  // The data's random numbers, drawn again.
+  for (std::uint64_t step = 0; step < report.steps; ++step) sampler_.fill(rows_);
+  first_step_ = report.steps + 1;
+  update_busy_us_ = engine_.stats().update_busy_us;
+  out_ << "going on from '" << report.folder << "', after step " << report.steps << "\n";
+}
+
+void Trainer::save(std::uint64_t step) {
+  const outboard::SaveReport report = engine_.save(
+      options_.save, {.keep_last = kKeptCheckpoints, .entries = {{kDataOrder, data_order()}}});
+  progress_.note("saved '" + report.folder + "' after step " + std::to_string(step) + ", " +
+                 example::show_bytes(report.bytes));
+}
+
 void Trainer::run(const std::atomic<bool>& stop) {
   out_ << step_heading();
   bool last = false;
-  for (std::uint64_t step = 1; !last; ++step) {
+  for (std::uint64_t step = first_step_; !last; ++step) {
     StepReport report = train_step(step);
     last = step == options_.steps || stop;
-    const bool kept = step == 1 || last || options_.digest || !report.result.applied() ||
+    const bool kept = step == first_step_ || last || options_.digest || !report.result.applied() ||
                       step % options_.print_every == 0;
     progress_.step(step_line(report), kept);
     watch_.check(step, report.loss, report.lr);
@@ -174,6 +219,8 @@ void Trainer::run(const std::atomic<bool>& stop) {
       report.order2 = order2_loss_;
       progress_.note(held_out_line(report, unit_of(options_.tokens)));
     }
+    const bool save_now = options_.save_every != 0 && step % options_.save_every == 0;
+    if (!options_.save.empty() && (save_now || last)) save(step);
     if (last) report.products = products_ = measure_products();
     if (log_.is_open()) log_.write(json_line(report));
   }

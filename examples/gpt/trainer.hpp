@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <iosfwd>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "../common/report.hpp"
@@ -33,6 +34,10 @@ class Trainer {
 
   /// What is held where, before training.
   void print_ledger();
+  /// Goes on from Options::resume if it is given; otherwise finds out whether what is to be saved
+  /// has room. Before run(). @throws outboard::Error, std::runtime_error for a checkpoint of
+  /// another run.
+  void prepare_checkpoints();
   /// Trains until the last step, or the step during which `stop` became true; prints as it goes.
   /// @throws Diverged.
   void run(const std::atomic<bool>& stop);
@@ -49,6 +54,9 @@ class Trainer {
   /// Mean loss of the held-out rows. Right after step(): each layer waits for its own refresh.
   [[nodiscard]] double held_out_loss();
   void set_groups(double lr);
+  [[nodiscard]] std::string data_order() const;
+  void resume();
+  void save(std::uint64_t step);
   [[nodiscard]] std::vector<Token> prompt() const;
   [[nodiscard]] double virtual_ms() const;
   /// Takes a second or two, on the kernels' threads. Nothing in virtual time.
@@ -73,9 +81,10 @@ class Trainer {
   outboard::Engine engine_;
   Groups groups_{};
 
-  std::vector<Token> rows_;     // of all micro-batches of a step: a queued copy reads them
-  std::vector<double> losses_;  // of each micro-batch, summed over its tokens; the device writes
-  std::uint64_t steps_ = 0;     // training steps and their times, without evaluation
+  std::vector<Token> rows_;       // of all micro-batches of a step: a queued copy reads them
+  std::vector<double> losses_;    // of each micro-batch, summed over its tokens; the device writes
+  std::uint64_t first_step_ = 1;  // of this process
+  std::uint64_t steps_ = 0;       // its training steps and their times, without evaluation
   double train_ms_ = 0.0;
   TimeSplit split_{};
   double update_busy_us_ = 0.0;

@@ -264,6 +264,7 @@ class Engine::Impl {
       lost_ = failure;
       throw;
     }
+    pipeline_->take_the_place();
     lost_.reset();
   }
 

@@ -76,6 +76,7 @@ void Pipeline::wait_gradient_taken(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     const Parameter& parameter = flow_.parameters[id.value];
     if (parameter.elems == 0) return;
+    if (remade_ && parameter.gradient == nullptr) return;
     const AddedTime time(flow_, flow_.stats.refresh_wait_us);
     if (parameter.gradient == nullptr) {
       throw Error(ErrorCode::protocol_error,

@@ -119,6 +119,9 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   /// After write_pieces(): makes the device's weights from the masters of the parameters with a
   /// step count, rounded as the update that made those was, and waits for them.
   void finish_load(const RestoredState& restored, std::span<const optim::Group> groups);
+  /// This pipeline takes the place of one that is gone: of gradients that were given to that one
+  /// wait_gradient_taken() may still be called, and nothing reads them any more.
+  void take_the_place() noexcept { remade_ = true; }
   /// Every later call throws Error{poisoned} with this cause.
   void poison(const Error& cause);
   /// Whether every call that uses the device would throw.
@@ -249,6 +252,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   ScalarTable scalars_;
   device::Event uploads_passed_;
   bool streams_created_ = false;
+  bool remade_ = false;
   std::vector<std::uint64_t> reported_overflows_;
   std::uint64_t steps_ = 0;
   std::uint64_t norms_pending_ = 0;  // tasks that take the norm of a sum

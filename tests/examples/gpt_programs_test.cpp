@@ -275,5 +275,39 @@ TEST_F(GptPrograms, FitNamesTheLargestPreset) {
                  {"no preset fits; raise --device-memory"});
 }
 
+TEST_F(GptPrograms, SavesWhenASignalStopsItAndGoesOn) {
+  const std::vector<std::string> endless{"--steps", "1000000",   "--print-every",      "1",
+                                         "--save",  path("run"), "--measure-products", "off"};
+  const Finished stopped = train(endless, "\n      3 ");
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  const std::string mark = "save-00000001' after step ";
+  const std::size_t at = stopped.out.find(mark);
+  ASSERT_NE(at, std::string::npos) << stopped.out;
+  const std::size_t begin = at + mark.size();
+  const std::string step = stopped.out.substr(begin, stopped.out.find(',', begin) - begin);
+  std::vector<std::string> more = endless;
+  more.insert(more.end(), {"--resume", path("run")});
+  const Finished again = train(more, "going on from");
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_TRUE(
+      has(again.out, "going on from '" + path("run") + "/save-00000001', after step " + step))
+      << again.out;
+  EXPECT_TRUE(has(again.out, "save-00000002' after step ")) << again.out;
+}
+
+TEST_F(GptPrograms, RefusesToGoOnFromAnotherRun) {
+  const std::vector<std::string> first{"--steps", "2", "--save", path("run")};
+  ASSERT_EQ(train(first).exit_code, 0);
+  const auto resume = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), {"--resume", path("run")});
+    return train(more);
+  };
+  expect_refused(resume({"--steps", "3", "--seed", "2"}), {"of another run", "seed 1", "seed 2"});
+  expect_refused(resume({"--steps", "2"}), {"after step 2", "raise --steps"});
+  expect_refused(resume({"--steps", "3", "--width", "64"}), {"elements and the checkpoint has"});
+  expect_refused(train({"--resume", path("nowhere")}), {"nowhere", "No such file"});
+  expect_refused(train({"--save-every", "5"}), {"--save-every needs --save"});
+}
+
 }  // namespace
 }  // namespace gpt

@@ -193,5 +193,24 @@ TEST_F(GptSameBits, AccumulatedMicroBatchesAreTheSameInEveryWay) {
   }
 }
 
+/// Saved after steps 4 and 8 by one process, gone on from step 4 by another.
+TEST_F(GptSameBits, OfARunThatGoesOnInAnotherProcess) {
+  const std::string folder = (folder_ / "checkpoints").string();
+  EXPECT_EQ(train({"saving", {"--save", folder, "--save-every", "4"}}), reference_)
+      << "saving changes nothing";
+  std::string rest = reference_;
+  for (int step = 0; step < 4; ++step) rest.erase(0, rest.find('\n') + 1);
+  const std::string saved = folder + "/save-00000001";
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--schedule", "exact"},
+        {"--offload", "off", "--topology", "numa:2 core:1 pu:1"},
+        {"--offload", "0.6", "--bucket", "8KiB"},
+        {"--virtual-seed", "3", "--schedule", "serial"}}) {
+    std::vector<std::string> arguments{"--resume", saved};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    EXPECT_EQ(train({more[1], arguments}), rest) << more[1];
+  }
+}
+
 }  // namespace
 }  // namespace gpt
