@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "outboard/export.hpp"
+#include "outboard/types.hpp"
 
 namespace outboard {
 
@@ -51,5 +52,37 @@ struct OUTBOARD_API LoadReport {
   std::vector<std::string> extra;        ///< parameters in it that the engine has not
   std::vector<std::string> differences;  ///< what was left as the engine has it, one text each
 };
+
+/// What is known of a parameter in a checkpoint without reading its state.
+struct OUTBOARD_API CheckpointParameter {
+  std::string name;
+  DType dtype = DType::f16;
+  std::uint64_t elems = 0;
+  std::uint64_t step_count = 0;
+  std::uint32_t group = 0;
+  std::map<std::string, std::uint64_t> streams;  ///< checksum of each, by name
+};
+
+struct OUTBOARD_API CheckpointInfo {
+  std::string folder;
+  std::string written_by;
+  std::uint64_t bytes = 0;  ///< of the files with state
+  std::uint64_t steps = 0;  ///< calls of step()
+  std::uint64_t steps_applied = 0, steps_skipped = 0;
+  std::uint64_t digest = 0;
+  double loss_scale = 1.0;
+  std::vector<std::string> groups;              ///< one line each, as Engine::describe() has it
+  std::vector<CheckpointParameter> parameters;  ///< in registration order
+  std::map<std::string, std::string> entries;
+};
+
+/// Folders of the complete checkpoints in `folder`, oldest first. @throws Error{io_failure}.
+[[nodiscard]] OUTBOARD_API std::vector<std::string> list_checkpoints(const std::string& folder);
+/// Of the newest checkpoint in `folder`, or of the one that it is. Reads its manifest and its
+/// files' headers, and checks them. Needs no engine and no device.
+/// @throws Error{bad_checkpoint}, Error{unsupported}, Error{io_failure} as Engine::load() does.
+[[nodiscard]] OUTBOARD_API CheckpointInfo inspect_checkpoint(const std::string& folder);
+/// Reads every byte of it. @throws the same.
+OUTBOARD_API void verify_checkpoint(const std::string& folder);
 
 }  // namespace outboard

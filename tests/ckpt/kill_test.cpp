@@ -54,14 +54,18 @@ TEST(Kill, LeavesAWholeCheckpointAtAnyMoment) {
   std::mt19937_64 random(seed);
   const testing::TemporaryFolder folder;
   const std::string root = folder.path("run");
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
   save(root, 1);
+  const auto window =
+      3 * std::chrono::duration_cast<std::chrono::microseconds>(Clock::now() - start);
   std::uint32_t version = 1;
   int newer = 0;
   int left_over = 0;
   for (int kill = 0; kill < kKills; ++kill) {
     const pid_t child = start_saving(root, version + 1);
     ASSERT_GT(child, 0);
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    std::this_thread::sleep_for(window * (random() % 1000) / 1000);
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);

@@ -304,7 +304,7 @@ TEST_F(GptPrograms, RefusesToGoOnFromAnotherRun) {
   };
   expect_refused(resume({"--steps", "3", "--seed", "2"}), {"of another run", "seed 1", "seed 2"});
   expect_refused(resume({"--steps", "2"}), {"after step 2", "raise --steps"});
-  expect_refused(resume({"--steps", "3", "--width", "64"}), {"elements and the checkpoint has"});
+  expect_refused(resume({"--steps", "3", "--width", "16"}), {"elements and the checkpoint has"});
   expect_refused(train({"--resume", path("nowhere")}), {"nowhere", "No such file"});
   expect_refused(train({"--save-every", "5"}), {"--save-every needs --save"});
 }

@@ -103,6 +103,11 @@ class CheckLayers(unittest.TestCase):
         self.assert_refused("src/optim/a.cpp", '#include "hwy/highway.h"\n', "belongs to simd/")
         self.assert_refused("src/core/a.cpp", "#include <fmt/core.h>\n", "no room is named")
 
+    def test_headers_of_one_room(self):
+        for header in ("nlohmann/json.hpp", "xxhash.h"):
+            self.assert_allowed("src/ckpt/a.cpp", f"#include <{header}>\n")
+            self.assert_refused("src/engine/a.cpp", f"#include <{header}>\n", "no room is named")
+
     def test_public_headers_are_self_contained(self):
         self.assert_refused("include/outboard/a.hpp", '#include "core/waiter.hpp"\n',
                             "a public header may not include core")

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/checkpoints.hpp"
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <sstream>
+
+namespace outboard::cli {
+namespace {
+
+std::string hex(std::uint64_t value) {
+  char text[17] = {};
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
+  return text;
+}
+
+/// Control characters of a name or a value would write over the terminal.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  }
+  return out;
+}
+
+const CheckpointParameter* find(const CheckpointInfo& info, const std::string& name) {
+  const auto found = std::ranges::find(info.parameters, name, &CheckpointParameter::name);
+  return found == info.parameters.end() ? nullptr : &*found;
+}
+
+void compare(const CheckpointParameter& a, const CheckpointParameter& b, std::ostream& out) {
+  const std::string name = "parameter '" + printable(a.name) + "': ";
+  const auto number = [&](const char* what, std::uint64_t x, std::uint64_t y) {
+    if (x != y) out << name << what << " " << x << " and " << y << "\n";
+  };
+  number("elements", a.elems, b.elems);
+  number("step count", a.step_count, b.step_count);
+  if (a.dtype != b.dtype) {
+    out << name << "dtype " << dtype_name(a.dtype) << " and " << dtype_name(b.dtype) << "\n";
+  }
+  for (const auto& [stream, checksum] : a.streams) {
+    const auto other = b.streams.find(stream);
+    if (other == b.streams.end()) {
+      out << name << "only the first has " << printable(stream) << "\n";
+    } else if (other->second != checksum) {
+      out << name << printable(stream) << " differs\n";
+    }
+  }
+  for (const auto& [stream, checksum] : b.streams) {
+    if (!a.streams.contains(stream)) {
+      out << name << "only the second has " << printable(stream) << "\n";
+    }
+  }
+}
+
+void list(const std::string& folder) {
+  if (std::filesystem::exists(std::filesystem::path(folder) / "manifest.json")) {
+    std::cout << to_text(inspect_checkpoint(folder));
+    return;
+  }
+  const auto all = list_checkpoints(folder);
+  for (const std::string& one : all) {
+    const CheckpointInfo info = inspect_checkpoint(one);
+    std::cout << one << "  step " << info.steps << ", " << info.parameters.size() << " parameters, "
+              << info.bytes << " bytes, digest " << hex(info.digest) << "\n";
+  }
+  if (all.empty()) std::cout << "no checkpoint in " << folder << "\n";
+}
+
+}  // namespace
+
+const CLI::App* add_checkpoints(CLI::App& app, CheckpointWords& words) {
+  CLI::App* all = app.add_subcommand("ckpt", "look into checkpoints");
+  all->require_subcommand(1);
+  const auto add = [&](const char* name, const char* what, bool& chosen) {
+    CLI::App* one = all->add_subcommand(name, what);
+    one->add_option("folder", words.folder,
+                    "one checkpoint, or the folder that they are saved into")
+        ->required();
+    one->callback([&chosen] { chosen = true; });
+    return one;
+  };
+  add("ls", "list a folder's checkpoints, or what one of them holds", words.list);
+  add("verify", "read every byte and hold it against its checksum", words.verify);
+  add("diff", "say what two checkpoints do not have alike", words.compare)
+      ->add_option("other", words.other, "the second")
+      ->required();
+  return all;
+}
+
+int run(const CheckpointWords& words) {
+  if (words.list) list(words.folder);
+  if (words.verify) {
+    verify_checkpoint(words.folder);
+    std::cout << inspect_checkpoint(words.folder).folder << ": whole\n";
+  }
+  if (!words.compare) return 0;
+  const std::string text =
+      differences(inspect_checkpoint(words.folder), inspect_checkpoint(words.other));
+  std::cout << (text.empty() ? "no difference\n" : text);
+  return text.empty() ? 0 : 1;
+}
+
+std::string differences(const CheckpointInfo& a, const CheckpointInfo& b) {
+  std::ostringstream out;
+  if (a.steps != b.steps) out << "steps: " << a.steps << " and " << b.steps << "\n";
+  if (a.loss_scale != b.loss_scale) {
+    out << "loss scale: " << a.loss_scale << " and " << b.loss_scale << "\n";
+  }
+  for (std::size_t i = 0; i < std::max(a.groups.size(), b.groups.size()); ++i) {
+    const std::string one = i < a.groups.size() ? a.groups[i] : "none";
+    const std::string two = i < b.groups.size() ? b.groups[i] : "none";
+    if (one != two) out << "group " << i << ": " << one << " and " << two << "\n";
+  }
+  for (const CheckpointParameter& parameter : a.parameters) {
+    if (const auto* other = find(b, parameter.name)) {
+      compare(parameter, *other, out);
+    } else {
+      out << "parameter '" << printable(parameter.name) << "': only the first has it\n";
+    }
+  }
+  for (const CheckpointParameter& parameter : b.parameters) {
+    if (find(a, parameter.name) != nullptr) continue;
+    out << "parameter '" << printable(parameter.name) << "': only the second has it\n";
+  }
+  if (a.entries != b.entries) out << "entries differ\n";
+  return out.str();
+}
+
+std::string to_text(const CheckpointInfo& info) {
+  std::ostringstream out;
+  out << info.folder << "\nwritten by " << printable(info.written_by) << "\nstep " << info.steps
+      << ": " << info.steps_applied << " applied, " << info.steps_skipped << " skipped\nloss scale "
+      << info.loss_scale << "\ndigest " << hex(info.digest) << "\n"
+      << info.bytes << " bytes of state\n";
+  for (std::size_t i = 0; i < info.groups.size(); ++i) {
+    out << "group " << i << ": " << info.groups[i] << "\n";
+  }
+  for (const CheckpointParameter& parameter : info.parameters) {
+    out << printable(parameter.name) << "  " << dtype_name(parameter.dtype) << "  "
+        << parameter.elems << " elements, t " << parameter.step_count << ", group "
+        << parameter.group << ":";
+    for (const auto& [stream, checksum] : parameter.streams) {
+      out << " " << printable(stream) << " " << hex(checksum);
+    }
+    out << "\n";
+  }
+  for (const auto& [key, value] : info.entries) {
+    out << "entry '" << printable(key) << "': " << value.size() << " bytes\n";
+  }
+  return out.str();
+}
+
+}  // namespace outboard::cli

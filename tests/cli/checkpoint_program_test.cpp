@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+// `outboard ckpt` as a user runs it, on checkpoints of a small engine.
+#include <filesystem>
+#include <fstream>
+
+#include "cli/program.hpp"
+#include "support/temporary_folder.hpp"
+#include "support/tiny_trainer.hpp"
+
+namespace outboard::cli {
+namespace {
+
+class CheckpointProgram : public ::testing::Test {
+ protected:
+  CheckpointProgram() {
+    testing::TinyOptions options;
+    options.device = testing::virtual_device();
+    options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
+    options.parameters = {{"wte", 3000}, {"head", 70}};
+    options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i == 0 || step == 0; };
+    testing::TinyTrainer trainer(options);
+    trainer.start();
+    for (int i = 0; i < 2; ++i) {
+      trainer.step();
+      saved.push_back(trainer.engine()
+                          .save(folder.path("run"), {.keep_last = 0, .entries = {{"note", "x"}}})
+                          .folder);
+    }
+  }
+  testing::TemporaryFolder folder;
+  std::vector<std::string> saved;
+};
+
+TEST_F(CheckpointProgram, ListsAFolderAndACheckpoint) {
+  const Finished all = outboard({"ckpt", "ls", folder.path("run")});
+  EXPECT_EQ(all.exit_code, 0) << all.err;
+  EXPECT_TRUE(has(all.out, saved[0] + "  step 1, 2 parameters")) << all.out;
+  EXPECT_TRUE(has(all.out, saved[1] + "  step 2, 2 parameters")) << all.out;
+  const Finished one = outboard({"ckpt", "ls", saved[1]});
+  for (const char* part : {"step 2: 2 applied", "wte  f16  3000 elements, t 2, group 0: exp_avg",
+                           "head  f16  70 elements, t 1", "AdamW", "entry 'note': 1 bytes"}) {
+    EXPECT_TRUE(has(one.out, part)) << part << "\n" << one.out;
+  }
+}
+
+TEST_F(CheckpointProgram, TellsWhatDiffers) {
+  const Finished none = outboard({"ckpt", "diff", saved[0], saved[0]});
+  EXPECT_EQ(none.exit_code, 0);
+  EXPECT_EQ(none.out, "no difference\n");
+  const Finished two = outboard({"ckpt", "diff", saved[0], saved[1]});
+  EXPECT_EQ(two.exit_code, 1);
+  for (const char* part : {"steps: 1 and 2", "'wte': step count 1 and 2", "'wte': master differs",
+                           "'wte': exp_avg differs"}) {
+    EXPECT_TRUE(has(two.out, part)) << part << "\n" << two.out;
+  }
+  EXPECT_FALSE(has(two.out, "'head'")) << two.out;
+}
+
+TEST_F(CheckpointProgram, FindsADamagedByte) {
+  EXPECT_EQ(outboard({"ckpt", "verify", folder.path("run")}).out, saved[1] + ": whole\n");
+  const std::string file = saved[1] + "/state-00000.safetensors";
+  {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(10'000);
+    stream.put('!');
+  }
+  const Finished finished = outboard({"ckpt", "verify", folder.path("run")});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_TRUE(has(finished.err, file)) << finished.err;
+  EXPECT_EQ(outboard({"ckpt", "verify", saved[0]}).exit_code, 0);
+}
+
+TEST_F(CheckpointProgram, SaysWhatIsNotThere) {
+  const Finished finished = outboard({"ckpt", "ls", folder.path("nowhere")});
+  EXPECT_EQ(finished.exit_code, 1);
+  EXPECT_TRUE(has(finished.err, "nowhere")) << finished.err;
+  expect_refused({"ckpt", "diff", saved[0]}, "other");
+}
+
+}  // namespace
+}  // namespace outboard::cli
