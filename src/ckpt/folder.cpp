@@ -72,6 +72,12 @@ Publication::Publication(FileSystem& files, const std::string& root) : files_(fi
                                            "give each its own folder, or wait for it");
   }
   remove_leftovers();
+  const auto names = list(files_, root_);
+  if (std::ranges::find(names, kManifestName) != names.end()) {
+    throw Error(ErrorCode::io_failure, "'" + root_ +
+                                           "' is a checkpoint itself, in which load() would look "
+                                           "for no other; save into the folder that it is in");
+  }
   const auto numbers = saved_numbers(files_, root_);
   number_ = numbers.empty() ? 1 : numbers.back() + 1;
   if (saved_number(saved_name(number_))) return;

@@ -186,6 +186,15 @@ TEST(Publication, LetsOneSaverInAtATime) {
   expect_error(ErrorCode::io_failure, {"'/run' is being saved into"}, [&] { save(files, 1); });
 }
 
+TEST(Publication, RefusesToSaveIntoACheckpoint) {
+  MemoryFiles files;
+  save(files, 1);
+  SmallState state(2);
+  expect_error(ErrorCode::io_failure, {"'/run/save-00000001' is a checkpoint itself"},
+               [&] { ckpt::save(files, "/run/save-00000001", state.request(), state); });
+  EXPECT_EQ(read_version(files, "/run"), 1U);
+}
+
 TEST(Publication, CountsOnAfterTheLargestNumberAndRefusesAfterTheLast) {
   MemoryFiles files;
   files.make_folder("/run");
