@@ -26,11 +26,6 @@ struct ArenaPlace {
 /// The number that the system gives the node which holds it.
 [[nodiscard]] std::uint32_t os_node_of(const topology::Machine& machine, const ArenaPlace& place);
 
-/// Bytes free on a node, with file pages that the kernel gives up at need, without what it keeps
-/// for itself, less a tenth for whoever else is there. Below `root` ("" is the running system). 0
-/// where the system does not say.
-[[nodiscard]] std::uint64_t free_bytes_of(const std::string& root, std::uint32_t os_node);
-
 /// Deals out the room of one commit(), before anything of it is touched.
 class StateHomes {
  public:

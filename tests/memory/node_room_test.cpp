@@ -2,7 +2,9 @@
 #include "memory/node_room.hpp"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <string>
 #include <vector>
 
 #include "topology/fixture_root.hpp"
@@ -36,6 +38,34 @@ TEST(NodeRoom, IsUnknownWhereTheSystemDoesNotSay) {
   testing::FixtureRoot root;
   root.write("/sys/devices/system/node/node0/meminfo", "fish\nNode 0 MemTotal: 5 kB\n");
   EXPECT_EQ(read_node_room(real_nodes({0, 1}), root.path()), (Room{kUnknownRoom, kUnknownRoom}));
+}
+
+TEST(NodeRoom, WhatTheKernelKeepsOnANodeIsNotFree) {
+  testing::FixtureRoot root;
+  for (const char* node : {"0", "1"}) {
+    const std::string folder = std::string("/sys/devices/system/node/node") + node;
+    root.write(folder + "/meminfo", std::string("Node ") + node + " MemFree: 102400 kB\n");
+  }
+  root.write("/proc/zoneinfo",
+             "Node 0, zone DMA\n  per-node stats\n      nr_high 7\n  pages free 9\n"
+             "        min      1\n        low      2\n        high     100\n"
+             "Node 0, zone Normal\n        high     156\n"
+             "Node 1, zone Normal\n        high     999999\n");
+  const auto page = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  EXPECT_EQ(free_bytes_of(root.path(), 0), (102'400ULL * 1024 - 256 * page) / 10 * 9);
+  EXPECT_EQ(free_bytes_of(root.path(), 1), 0U);
+}
+
+TEST(NodeRoom, IsThatOfMemoryBesideTheNodeToo) {
+  testing::FixtureRoot root;
+  for (const char* node : {"0", "1", "2"}) {
+    const std::string folder = std::string("/sys/devices/system/node/node") + node;
+    root.write(folder + "/meminfo", std::string("Node ") + node + " MemFree: 1000 kB\n");
+  }
+  topology::Machine machine = real_nodes({0, 2});
+  machine.memory_nodes = {{.os_index = 1, .nearest = 1}};
+  const std::uint64_t each = 1000ULL * 1024 / 10 * 9;
+  EXPECT_EQ(read_node_room(machine, root.path()), (Room{each, 2 * each}));
 }
 
 TEST(NodeRoom, OfAMadeUpNodeIsItsMemory) {
