@@ -16,6 +16,7 @@ class CheckpointProgram : public ::testing::Test {
     testing::TinyOptions options;
     options.device = testing::virtual_device();
     options.config.host.synthetic_topology = "numa:1 core:1 pu:1";
+    options.config.loss_scaling.initial_scale = 1024.0;
     options.parameters = {{"wte", 3000}, {"head", 70}};
     options.has_gradient = [](std::uint64_t step, std::uint32_t i) { return i == 0 || step == 0; };
     testing::TinyTrainer trainer(options);

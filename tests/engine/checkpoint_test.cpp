@@ -47,6 +47,9 @@ TinyOptions elsewhere(TinyOptions options, std::uint64_t seed) {
   Draw draw(seed);
   draw_device(draw, options.device);
   draw_config(draw, options.config);
+  if (options.config.placement == Placement::device_streamed && has_lamb(options)) {
+    options.config.placement = Placement::device_resident;
+  }
   if (options.config.placement == Placement::fraction) {
     options.config.device_fraction =
         nearest_split(options, options.config.device_fraction).fraction;
