@@ -123,7 +123,8 @@ struct OUTBOARD_API Config {
   /// one if an earlier commit() has left no slot.
   std::optional<std::uint32_t> pinned_slots{};
   /// commit() throws Error{out_of_memory} where the device refuses to pin what `pinned_slots`
-  /// allow. By default it warns once, and the bounce ring serves.
+  /// allow, and so do it and set_placement() where it refuses to pin streamed state. By default
+  /// they warn once, and the bounce ring serves, or copies from and to pageable memory.
   bool strict_pinning = false;
   bool check_waits =
       false;  ///< fill stale device weights with NaN, to expose missing waits: at step(), with

@@ -130,7 +130,7 @@ void Pipeline::add_generation(std::unique_lock<std::mutex>& lock, const topology
     load(lock, model.parameters, mark.scalars);
     if (config_.placement == Placement::automatic) next = start_automatic(lock);
     report_staging();
-    warn(streamed_->pin());
+    pin_streamed_state();
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     roll_back(mark);

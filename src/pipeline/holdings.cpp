@@ -57,6 +57,14 @@ void Pipeline::report_staging() {
   warn("pinned host memory: " + text);
 }
 
+void Pipeline::pin_streamed_state() {
+  const std::string text = streamed_->pin();
+  if (!text.empty() && config_.strict_pinning) {
+    throw Error(ErrorCode::out_of_memory, text + ", or do without Config::strict_pinning");
+  }
+  warn(text);
+}
+
 std::string Pipeline::unpinned_staging(const memory::StagingPool& staging) const {
   const std::size_t through_ring = staging.slots() - staging.direct_slots();
   if (through_ring == 0) return "";

@@ -97,7 +97,10 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<pla
   flow_.set_homes(homes);
   try {
     allocate_on_device(budget_bytes);
+    pin_streamed_state();
   } catch (const Error& failure) {
+    resident_->release();
+    streamed_->release();
     flow_.set_homes(nobody);
     if (failure.code() != ErrorCode::out_of_memory) throw;
     throw Error(failure.code(), std::string("all of the state is on the host now, "
@@ -108,7 +111,6 @@ void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<pla
     throw;
   }
   whole_state_->move_to_device(lock);
-  warn(streamed_->pin());
   if (flow_.device_count() > 0) gate_->fetch_overflow_counts();
 }
 

@@ -173,6 +173,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   // holdings.cpp
   void report_bindings();
   void report_staging();
+  void pin_streamed_state();
   [[nodiscard]] std::string unpinned_staging(const memory::StagingPool& staging) const;
   void add_host_memory(MemoryLedger& ledger) const;
   [[nodiscard]] std::string describe_placement() const;

@@ -127,6 +127,31 @@ TEST(Streamed, RefusedPinningIsOneWarningAndChangesNoBit) {
   EXPECT_EQ(log.warnings({"streamed optimizer state", "pageable", "ulimit -l"}), 1U);
 }
 
+TEST(Streamed, RefusedPinningIsAnErrorWhereItIsToBeStrict) {
+  TinyOptions options = ten_buckets();
+  options.config.strict_pinning = true;
+  options.device.pinned_limit_bytes = std::size_t{200} << 10;
+  {
+    TinyTrainer trainer(options);
+    trainer.prepare();
+    const std::uint64_t before = trainer.gpu().counters().live_registrations;
+    expect_error(ErrorCode::out_of_memory,
+                 {"streamed optimizer state", "ulimit -l", "Config::strict_pinning"},
+                 [&] { trainer.engine().commit(); });
+    EXPECT_EQ(trainer.gpu().counters().live_registrations, before);
+  }
+  const Trajectory reference = run_trajectory(ten_buckets(), {.steps = 4});
+  options.config.placement = Placement::host;
+  TinyTrainer trainer(options);
+  trainer.start();
+  const sim::Counters before = trainer.gpu().counters();
+  expect_error(ErrorCode::out_of_memory, {"on the host now", "Config::strict_pinning"},
+               [&] { trainer.engine().set_placement({.placement = Placement::device_streamed}); });
+  EXPECT_EQ(trainer.gpu().counters().live_registrations, before.live_registrations);
+  EXPECT_EQ(trainer.gpu().counters().live_allocations, before.live_allocations);
+  EXPECT_EQ(first_difference(reference, run_trajectory(trainer, {.steps = 4})), "");
+}
+
 // --- what is sent --------------------------------------------------------------------------------
 
 /// Two buckets of the step to come are on the device before it begins.
