@@ -103,6 +103,15 @@ class Engine::Impl {
     config_.accumulation = micro_batches;
   }
 
+  /// An engine that load() makes anew begins with it.
+  void set_placement(const PlacementChange& change) {
+    running("set_placement()").set_placement(change);
+    config_.placement = change.placement;
+    config_.device_fraction = change.device_fraction;
+    config_.device_budget_bytes = change.device_budget_bytes.value_or(config_.device_budget_bytes);
+    config_.keep_host_room = true;  // it has it, or could not have moved
+  }
+
   /// What is committed, as a checkpoint sees it.
   [[nodiscard]] engine::Model model() const {
     engine::Model model{{}, groups_, config_.loss_scaling};
@@ -119,22 +128,21 @@ class Engine::Impl {
 
   SaveReport save(const std::string& folder, const SaveOptions& options) {
     pipeline::Pipeline& pipeline = running("save()");
-    engine::Saved saved =
-        engine::save(ckpt::posix_file_system(), folder, model(), pipeline, options);
-    if (!config_.log) return saved.report;
-    log_lines(LogLevel::info, "save(): " + std::to_string(saved.report.bytes) + " bytes in '" +
-                                  saved.report.folder + "'");
-    if (!saved.note.empty()) {
-      log_lines(LogLevel::warning, "save(): older checkpoints stay: " + saved.note);
+    SaveReport report = engine::save(ckpt::posix_file_system(), folder, model(), pipeline, options);
+    if (!config_.log) return report;
+    log_lines(LogLevel::info,
+              "save(): " + std::to_string(report.bytes) + " bytes in '" + report.folder + "'");
+    if (!report.warning.empty()) {
+      log_lines(LogLevel::warning, "save(): could not be removed: " + report.warning);
     }
-    return saved.report;
+    return report;
   }
 
   LoadReport load(const std::string& folder, const LoadOptions& options) {
     if (!lost_) (void)running("load()");
     const engine::LoadTarget target{model(), groups_, [this](bool complete) -> pipeline::Pipeline& {
                                       if (lost_ || pipeline_->broken()) remake(complete);
-                                      pipeline_->prepare_state_access("load()");
+                                      pipeline_->prepare_state_change("load()");
                                       return *pipeline_;
                                     }};
     LoadReport report = engine::load(ckpt::posix_file_system(), folder, target, options);
@@ -428,7 +436,7 @@ void Engine::weights_changed(ParameterId parameter, NativeStream stream) {
   impl_->running("weights_changed()", parameter).weights_changed(parameter, stream);
 }
 void Engine::set_placement(const PlacementChange& change) {
-  impl_->running("set_placement()").set_placement(change);
+  impl_->set_placement(change);
 }
 void Engine::synchronize() {
   impl_->running("synchronize()").synchronize();

@@ -37,6 +37,11 @@ void Pipeline::prepare_state_access(const std::string& call) {
   });
 }
 
+void Pipeline::prepare_state_change(const std::string& call) {
+  prepare_state_access(call);
+  guarded([&](auto&) { streamed_->forget(); });
+}
+
 bool Pipeline::state_on_host() {
   const std::lock_guard lock(flow_.mutex);
   return flow_.resident_count == 0;

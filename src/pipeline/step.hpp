@@ -105,6 +105,9 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   /// Waits until nothing of a step or of dropped gradients is under way; nothing is then, until a
   /// gradient is given. @throws Error{protocol_error} naming a parameter with a gradient pending.
   void prepare_state_access(const std::string& call);
+  /// The same for write_pieces(): state that the device has fetched for the next step is stale
+  /// then.
+  void prepare_state_change(const std::string& call);
   /// Whether all of the state is the host's, so that the two calls below may run on several threads
   /// at a time, for different parameters.
   [[nodiscard]] bool state_on_host();
@@ -112,7 +115,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   /// parameter's own streams, in order and in pieces, straight from where they lie if that is the
   /// host. `stream`: as StateRead's. What `sink` throws is passed on and poisons nothing.
   void read_pieces(ParameterId parameter, std::size_t stream, StateSink sink);
-  /// The same the other way; `fill` writes all of what it is given.
+  /// The same the other way, after prepare_state_change(); `fill` writes all of what it is given.
   void write_pieces(ParameterId parameter, std::size_t stream, StateFill fill);
   [[nodiscard]] SavedScalars saved_scalars();
   [[nodiscard]] std::uint32_t accumulation();  ///< micro-batches of the coming steps
@@ -190,6 +193,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   [[nodiscard]] DeviceRoom device_room(const std::vector<plan::Home>& homes,
                                        std::size_t budget_bytes, Keep keep) const;
   void allocate_on_device(std::size_t budget_bytes);
+  void leave_device() noexcept;
   void wait_for_idle(std::unique_lock<std::mutex>& lock);
   [[nodiscard]] std::unique_ptr<AutoPlacement> start_automatic(std::unique_lock<std::mutex>& lock);
   void place_automatically(std::unique_lock<std::mutex>& lock);

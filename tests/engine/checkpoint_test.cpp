@@ -187,16 +187,32 @@ TEST(Checkpoint, IsThereBeforeTheFirstStepAndAfterASecondLoad) {
   EXPECT_EQ(loaded.engine().state_digest(), saved.engine().state_digest());
 }
 
+/// What the device has fetched of the next step's state is of the past then.
 TEST(Checkpoint, GoesBackInARunThatGoesOn) {
-  const TemporaryFolder folder;
-  TinyTrainer trainer(elsewhere(model_of(5), 3));
-  trainer.start();
-  trainer.run(4);
-  trainer.engine().save(folder.path("run"));
-  const Trajectory expected = run_trajectory(trainer, {.steps = 4});
-  trainer.engine().load(folder.path("run"));
-  trainer.continue_at(4);
-  EXPECT_EQ(first_difference(expected, run_trajectory(trainer, {.steps = 4})), "");
+  for (const Placement placement : {Placement::host, Placement::device_resident,
+                                    Placement::device_streamed, Placement::automatic}) {
+    for (const Schedule schedule :
+         {Schedule::exact, Schedule::blocking, Schedule::open, Schedule::serial}) {
+      if (placement == Placement::automatic && schedule == Schedule::open) continue;
+      TinyOptions options = small_model();
+      options.config.placement = placement;
+      options.config.schedule = schedule;
+      options.config.loss_scaling = {.dynamic = false, .initial_scale = 1.0};
+      options.config.max_grad_norm = 0.0;
+      options.injected.clear();
+      SCOPED_TRACE("placement " + std::to_string(static_cast<int>(placement)) + " " +
+                   name_of(schedule));
+      const TemporaryFolder folder;
+      TinyTrainer trainer(options);
+      trainer.start();
+      trainer.run(4);
+      trainer.engine().save(folder.path("run"));
+      const Trajectory expected = run_trajectory(trainer, {.steps = 4});
+      trainer.engine().load(folder.path("run"));
+      trainer.continue_at(4);
+      EXPECT_EQ(first_difference(expected, run_trajectory(trainer, {.steps = 4})), "");
+    }
+  }
 }
 
 TEST(Checkpoint, WithRealThreads) {
