@@ -31,6 +31,7 @@ struct OUTBOARD_API SaveReport {
   std::string folder;        ///< of this checkpoint, in the one that was given
   std::uint64_t bytes = 0;   ///< of its files
   std::uint64_t digest = 0;  ///< Engine::state_digest(), which is in it
+  std::string warning;       ///< "" or which older one, or rest of a save, could not be removed
 };
 
 struct OUTBOARD_API LoadOptions {

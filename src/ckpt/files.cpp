@@ -134,7 +134,11 @@ void remove_tree(FileSystem& files, const std::string& path) {
   for (const std::string& name : list(files, path, true)) {
     const std::string file = join(path, name);
     const CallResult result = again([&] { return files.remove_file(file); });
-    if (result.error != 0 && result.error != ENOENT) fail("remove", file, result.error);
+    if (result.error == EISDIR) {
+      remove_tree(files, file);
+    } else if (result.error != 0 && result.error != ENOENT) {
+      fail("remove", file, result.error);
+    }
   }
   const CallResult result = again([&] { return files.remove_folder(path); });
   if (result.error != 0 && result.error != ENOENT) fail("remove the folder", path, result.error);

@@ -14,15 +14,14 @@ namespace {
 constexpr std::size_t kDigits = 8;
 constexpr std::size_t kMostDigits = 18;
 
-/// "." for what has none.
+}  // namespace
+
 std::string parent_of(std::string path) {
   while (path.size() > 1 && path.back() == '/') path.pop_back();
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
 }
-
-}  // namespace
 
 std::string saved_name(std::uint64_t number) {
   std::string digits = std::to_string(number);
@@ -64,7 +63,7 @@ std::string find_checkpoint(FileSystem& files, const std::string& path) {
 }
 
 Publication::Publication(FileSystem& files, const std::string& root) : files_(files), root_(root) {
-  if (make_folder(files_, root_)) sync_folder(files_, parent_of(root_));
+  sync_parent(make_folder(files_, root_));
   lock_.emplace(File::open(files_, root_));
   if (!lock_->try_lock()) {
     throw Error(ErrorCode::io_failure, "'" + root_ +
@@ -93,24 +92,42 @@ Publication::~Publication() {
   }
 }
 
+/// One that is there may have been made a moment ago, by a save that was killed: its name may be
+/// lost yet. Where the folder around it may not be opened, it was somebody else's to make.
+void Publication::sync_parent(bool made) {
+  std::optional<File> parent;
+  try {
+    parent.emplace(File::open(files_, parent_of(root_)));
+  } catch (const Error&) {
+    if (made) throw;
+    return;
+  }
+  parent->sync();
+}
+
+/// They cost nothing but space: none of them keeps a checkpoint from being saved.
 void Publication::remove_leftovers() {
   for (const std::string& name : list(files_, root_)) {
-    if (name.starts_with(kSavingPrefix) || name.starts_with(kRemovingPrefix)) {
+    if (!name.starts_with(kSavingPrefix) && !name.starts_with(kRemovingPrefix)) continue;
+    try {
       remove_tree(files_, join(root_, name));
+    } catch (const Error& failure) {
+      left_over_ = failure.what();
     }
   }
 }
 
 std::string Publication::begin() {
-  const std::string folder =
+  std::string folder =
       join(root_, std::string(kSavingPrefix) + saved_name(number_).substr(kSavedPrefix.size()));
+  remove_tree(files_, folder);
   make_folder(files_, folder);
   return saving_ = folder;
 }
 
 std::string Publication::publish() {
   sync_folder(files_, saving_);
-  const std::string folder = join(root_, saved_name(number_));
+  std::string folder = join(root_, saved_name(number_));
   rename(files_, saving_, folder);
   saving_.clear();
   lock_->sync();
@@ -118,7 +135,7 @@ std::string Publication::publish() {
 }
 
 std::string Publication::keep_last(std::uint32_t count) noexcept {
-  if (count == 0) return "";
+  if (count == 0) return left_over_;
   try {
     auto numbers = saved_numbers(files_, root_);
     numbers.resize(numbers.size() - std::min<std::size_t>(count, numbers.size()));
@@ -129,7 +146,7 @@ std::string Publication::keep_last(std::uint32_t count) noexcept {
       rename(files_, join(root_, name), gone);
       remove_tree(files_, gone);
     }
-    return "";
+    return left_over_;
   } catch (const std::exception& failure) {
     return failure.what();
   }

@@ -17,6 +17,9 @@ namespace outboard::ckpt {
 /// "save-00000012".
 [[nodiscard]] std::string saved_name(std::uint64_t number);
 [[nodiscard]] std::optional<std::uint64_t> saved_number(std::string_view name);
+/// The folder that a path is in, whatever slashes it ends with; "." for what has none.
+[[nodiscard]] std::string parent_of(std::string path);
+
 /// Numbers of the checkpoints in a folder, ascending; none if there is no such folder.
 [[nodiscard]] std::vector<std::uint64_t> saved_numbers(FileSystem& files, const std::string& root);
 
@@ -40,17 +43,20 @@ class Publication {
   /// Makes what is in that folder the newest checkpoint, atomically. The files in it are synced.
   /// @return its folder.
   std::string publish();
-  /// Removes all but the newest `count`; 0: none. @return "" or what could not be removed and why.
+  /// Removes all but the newest `count`; 0: none. @return "" or what could not be removed and why,
+  /// of what killed savers have left too.
   std::string keep_last(std::uint32_t count) noexcept;
 
  private:
+  void sync_parent(bool made);
   void remove_leftovers();
 
   FileSystem& files_;
   std::string root_;
   std::optional<File> lock_;
   std::uint64_t number_ = 0;
-  std::string saving_;  // "": none, or published
+  std::string saving_;     // "": none, or published
+  std::string left_over_;  // what could not be removed, and why
 };
 
 }  // namespace outboard::ckpt

@@ -81,9 +81,7 @@ std::string nearest_folder(FileSystem& files, const std::string& root) {
     files.close(static_cast<int>(there.value));
     return root;
   }
-  const std::size_t slash = root.find_last_of('/');
-  if (slash == std::string::npos) return ".";
-  return slash == 0 ? "/" : root.substr(0, slash);
+  return parent_of(root);
 }
 
 void require_space(FileSystem& files, const std::string& root, const Manifest& manifest,

@@ -104,6 +104,11 @@ class Matching {
     } else if (own.options != saved.options) {
       differ(parameter,
              "is in a group with other rounding, seed or ema_decay than when it was saved");
+    } else if (own.options.rounding == Rounding::stochastic && match.entry != index) {
+      differ(parameter, "is parameter " + std::to_string(index) + " here and was " +
+                            std::to_string(match.entry) +
+                            " when it was saved, on which the bits of its stochastic rounding "
+                            "depend; add the parameters in the order of then");
     }
     find_streams(own, entry, match);
   }

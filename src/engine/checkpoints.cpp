@@ -137,8 +137,8 @@ void check_save(ckpt::FileSystem& files, const std::string& folder, const Model&
   ckpt::require_space(files, folder, request_of(model, pipeline, options));
 }
 
-Saved save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
-           pipeline::Pipeline& pipeline, const SaveOptions& options) {
+SaveReport save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
+                pipeline::Pipeline& pipeline, const SaveOptions& options) {
   options.validate();
   pipeline.prepare_state_access("save()");
   ckpt::SaveRequest request = request_of(model, pipeline, options);
@@ -146,7 +146,7 @@ Saved save(ckpt::FileSystem& files, const std::string& folder, const Model& mode
   const std::uint64_t digest = request.manifest.digest;
   PipelineSource source(pipeline);
   const ckpt::SavedCheckpoint saved = ckpt::save(files, folder, std::move(request), source);
-  return {{saved.folder, saved.bytes, digest}, saved.note};
+  return {saved.folder, saved.bytes, digest, saved.note};
 }
 
 LoadReport load(ckpt::FileSystem& files, const std::string& folder, const LoadTarget& target,
@@ -160,6 +160,9 @@ LoadReport load(ckpt::FileSystem& files, const std::string& folder, const LoadTa
     load_into(checkpoint, found, target.groups, pipeline);
   } catch (const Error& failure) {
     pipeline.poison(failure);
+    throw;
+  } catch (const std::exception& failure) {
+    pipeline.poison(Error(ErrorCode::out_of_memory, std::string("load(): ") + failure.what()));
     throw;
   }
   const ckpt::Manifest& manifest = checkpoint.manifest();

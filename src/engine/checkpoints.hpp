@@ -20,12 +20,8 @@ namespace outboard::engine {
 void check_save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
                 pipeline::Pipeline& pipeline, const SaveOptions& options);
 
-struct Saved {
-  SaveReport report;
-  std::string note;  ///< "" or what to warn of
-};
-Saved save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
-           pipeline::Pipeline& pipeline, const SaveOptions& options);
+SaveReport save(ckpt::FileSystem& files, const std::string& folder, const Model& model,
+                pipeline::Pipeline& pipeline, const SaveOptions& options);
 
 /// What a load needs of the engine that it loads into.
 struct LoadTarget {

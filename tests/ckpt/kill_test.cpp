@@ -82,6 +82,7 @@ TEST(Kill, LeavesAWholeCheckpointAtAnyMoment) {
   }
   std::printf("%d kills: %d after a save had come through, %d left something over\n", kKills, newer,
               left_over);
+  EXPECT_GT(newer + left_over, 0) << "no save was under way when it was killed";
   save(root, version + 1);
   std::size_t names = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(root)) ++names;

@@ -72,6 +72,26 @@ TEST_F(CheckpointCalls, FindParametersByName) {
   for (std::uint32_t i = 0; i < 3; ++i) expect_saved(trainer, i);
 }
 
+/// Random bits are drawn by a parameter's place among the others.
+TEST_F(CheckpointCalls, WantTheSameOrderWhereRoundingIsStochastic) {
+  const auto rounded_at_random = [](const std::vector<std::string>& names) {
+    TinyOptions options = model(names);
+    TinyRule rule{AdamW{.lr = 1e-2}};
+    rule.options = {.rounding = Rounding::stochastic, .seed = 7};
+    options.rules = {rule};
+    return options;
+  };
+  saved(rounded_at_random({"a", "b", "c"}));
+  TinyTrainer same(rounded_at_random({"a", "b", "c"}));
+  same.start();
+  same.engine().load(folder.path("run"));
+  TinyTrainer other(rounded_at_random({"a", "c", "b"}));
+  other.start();
+  expect_error(ErrorCode::bad_checkpoint, {"'c'", "is parameter 1 here and was 2", "stochastic"},
+               [&] { other.engine().load(folder.path("run")); });
+  EXPECT_EQ(other.engine().load(folder.path("run"), {.strict = false}).differences.size(), 2U);
+}
+
 TEST_F(CheckpointCalls, ListWhatIsMissingAndExtra) {
   saved(model({"a", "b", "c"}));
   TinyTrainer trainer(model({"c", "d", "a"}));
@@ -277,6 +297,31 @@ TEST_F(CheckpointCalls, ForeseeALimitAndGoOn) {
   trainer.engine().save(folder.path("run"));
 }
 
+TEST_F(CheckpointCalls, ForeseeInAFolderThatIsNotThereYet) {
+  TinyTrainer trainer(model({"a"}));
+  trainer.start();
+  const std::string root = folder.path("new") + "//";
+  trainer.engine().check_save(root);
+  EXPECT_FALSE(std::filesystem::exists(root));
+  trainer.engine().save(root);
+  trainer.engine().load(root);
+}
+
+/// Somebody's own folder inside a checkpoint goes with it.
+TEST_F(CheckpointCalls, GoOnWhereAnOlderCheckpointHoldsMoreThanItsFiles) {
+  TinyTrainer trainer(model({"a"}));
+  trainer.start();
+  const std::string old = trainer.engine().save(folder.path("run")).folder;
+  std::filesystem::create_directories(old + "/eval/one");
+  std::ofstream(old + "/eval/one/scores") << "1";
+  for (int i = 0; i < 2; ++i) {
+    trainer.run(1);
+    EXPECT_EQ(trainer.engine().save(folder.path("run")).warning, "");
+  }
+  EXPECT_FALSE(std::filesystem::exists(old));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path("run")), {}), 1);
+}
+
 TEST_F(CheckpointCalls, FindDamageBeforeTheEngineIsTouched) {
   const std::string damaged = saved(model({"a", "b"}));
   flip_byte(damaged + "/state-00000.safetensors", 100'000);
@@ -314,6 +359,23 @@ TEST_F(CheckpointCalls, FindDamageWhileLoadingAndLoadTheOneBefore) {
     trainer.continue_at(3);
     trainer.run(2);
   }
+}
+
+TEST_F(CheckpointCalls, KeepAPlacementThatWasChanged) {
+  TinyOptions options = model({"a", "b"});
+  options.config.placement = Placement::device_resident;
+  options.config.keep_host_room = true;
+  const std::string damaged = saved(options);
+  const std::string good = saved(options);
+  flip_byte(damaged + "/state-00000.safetensors", 5000);
+  TinyTrainer trainer(options);
+  trainer.start();
+  trainer.engine().set_placement({.placement = Placement::host});
+  EXPECT_TRUE(caught([&] { trainer.engine().load(damaged); }));
+  trainer.engine().load(good);
+  EXPECT_EQ(trainer.engine().describe().find("device-resident"), std::string::npos)
+      << trainer.engine().describe();
+  for (std::uint32_t i = 0; i < 2; ++i) expect_saved(trainer, i);
 }
 
 /// A device call fails in the middle of a step; the device itself goes on.
