@@ -37,6 +37,7 @@ void add_shares(HostReport& report) {
 /// As the driver counts them, as far as files tell.
 std::vector<topology::DriverDevice> by_address(const std::vector<topology::Gpu>& gpus) {
   std::vector<topology::DriverDevice> devices;
+  devices.reserve(gpus.size());
   for (const topology::Gpu& gpu : gpus) {
     devices.push_back({.pci_address = gpu.pci_address, .uuid = gpu.uuid, .name = gpu.model});
   }

@@ -86,28 +86,31 @@ void Pipeline::allocate_on_device(std::size_t budget_bytes) {
   }
 }
 
+/// All of the state is on the host.
+void Pipeline::leave_device() noexcept {
+  resident_->release();
+  streamed_->release();
+  flow_.set_homes(std::vector<plan::Home>(flow_.buckets.size(), plan::Home::host));
+}
+
 void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<plan::Home>& homes,
                        std::size_t budget_bytes) {
   wait_for_idle(lock);
   resident_->require_room_for(homes, device_room(homes, budget_bytes, Keep::nothing));
   whole_state_->move_to_host(lock);
-  const std::vector<plan::Home> nobody(homes.size(), plan::Home::host);
-  resident_->release();
-  streamed_->release();
+  leave_device();
   flow_.set_homes(homes);
   try {
     allocate_on_device(budget_bytes);
     pin_streamed_state();
   } catch (const Error& failure) {
-    resident_->release();
-    streamed_->release();
-    flow_.set_homes(nobody);
+    leave_device();
     if (failure.code() != ErrorCode::out_of_memory) throw;
     throw Error(failure.code(), std::string("all of the state is on the host now, "
                                             "where it is updated as before: ") +
                                     failure.what());
   } catch (...) {
-    flow_.set_homes(nobody);
+    leave_device();
     throw;
   }
   whole_state_->move_to_device(lock);

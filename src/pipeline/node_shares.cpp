@@ -73,6 +73,7 @@ void NodeShares::decide(std::unique_lock<std::mutex>& lock, const topology::Mach
     rates_ = std::move(threads);
   } else {
     std::vector<double> millions;
+    millions.reserve(found.size());
     for (const double rate : found) millions.push_back(rate * 1e-6);
     source_ += ", " + join(millions) + " million elements/s";
     rates_ = std::move(found);
@@ -106,9 +107,10 @@ void NodeShares::fit(const topology::Machine& machine, plan::PlacedModel& placed
 std::string NodeShares::describe() const {
   if (rates_.size() < 2) return "";
   const std::vector<std::uint64_t>& given = flow_.layout.node_elems;
-  const double all = static_cast<double>(std::accumulate(given.begin(), given.end(), 0ULL));
+  const auto all = static_cast<double>(std::accumulate(given.begin(), given.end(), 0ULL));
   if (all == 0.0) return "";
   std::vector<double> shares;
+  shares.reserve(given.size());
   for (const std::uint64_t elems : given) shares.push_back(static_cast<double>(elems) / all);
   std::string text = "nodes: " + join(shares) + " of the host's state, " + source_ + "\n";
   for (std::size_t node = 0; node < limited_.size(); ++node) {
