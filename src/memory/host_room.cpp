@@ -14,6 +14,9 @@ std::string what_there_is(const topology::MemoryLimit& limit) {
 std::string what_is_needed(const HostNeed& need) {
   return "host memory: " + std::to_string(need.bytes()) + " bytes are needed (state " +
          std::to_string(need.state_bytes) + ", staging " + std::to_string(need.staging_bytes) +
+         (need.reserved_bytes > 0
+              ? ", less " + std::to_string(need.reserved_bytes) + " in reserved huge pages"
+              : "") +
          ") and ";
 }
 

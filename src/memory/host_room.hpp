@@ -12,9 +12,14 @@ namespace outboard::memory {
 
 /// Bytes that are about to be mapped, pages rounded up or not.
 struct HostNeed {
-  std::uint64_t state_bytes = 0;    ///< with sums of gradients
-  std::uint64_t staging_bytes = 0;  ///< pinned or not
-  [[nodiscard]] std::uint64_t bytes() const noexcept { return state_bytes + staging_bytes; }
+  std::uint64_t state_bytes = 0;     ///< with sums of gradients
+  std::uint64_t staging_bytes = 0;   ///< pinned or not
+  std::uint64_t reserved_bytes = 0;  ///< of the state: in huge pages that are set apart for it
+  /// What comes out of the memory that limits are about: reserved pages count as used already, and
+  /// towards no control group's limit.
+  [[nodiscard]] std::uint64_t bytes() const noexcept {
+    return state_bytes + staging_bytes - reserved_bytes;
+  }
 };
 
 /// @return "", or a warning where less than a tenth of the limit will be left and at least a

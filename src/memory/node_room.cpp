@@ -6,6 +6,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "memory/huge_pages.hpp"
+
 namespace outboard::memory {
 namespace {
 
@@ -44,7 +46,8 @@ std::uint64_t free_bytes_of(const std::string& root, std::uint32_t os_node) {
   if (!known) return kUnknownRoom;
   const std::uint64_t kept = kept_bytes(root, os_node);
   const std::uint64_t bytes = kibibytes << 10;
-  return bytes > kept ? (bytes - kept) / 10 * 9 : 0;
+  const std::uint64_t ordinary = bytes > kept ? (bytes - kept) / 10 * 9 : 0;
+  return ordinary + reserved_huge_bytes(root, os_node);
 }
 
 std::vector<std::uint64_t> read_node_room(const topology::Machine& machine,

@@ -6,7 +6,9 @@
 #include <string>
 
 #include "core/host_layout.hpp"
+#include "core/round_up.hpp"
 #include "memory/host_room.hpp"
+#include "memory/huge_pages.hpp"
 #include "optim/rule_scalars.hpp"
 #include "pipeline/guarded.hpp"
 #include "pipeline/load_streams.hpp"
@@ -318,10 +320,20 @@ std::uint64_t Pipeline::require_host_room(const Generation& generation, std::siz
   const std::uint64_t elem_bytes =
       generation.streams.elem_bytes() + (flow_.options.micro_batches > 0 ? sizeof(float) : 0);
   memory::HostNeed need{.staging_bytes = staging_bytes};
-  for (const std::uint64_t elems : generation.node_elems) need.state_bytes += elems * elem_bytes;
+  std::size_t reserved = memory::reserved_huge_bytes("", {});
+  for (const std::uint64_t elems : generation.node_elems) {
+    need.state_bytes += elems * elem_bytes;
+    const std::uint64_t arena_bytes = elems * sizeof(float);
+    const std::uint64_t pages = core::round_up(arena_bytes, memory::kHugePage);
+    for (std::uint64_t left = elem_bytes; left > 0; left -= sizeof(float)) {
+      if (arena_bytes < memory::kHugePage || pages > reserved) break;
+      reserved -= pages;
+      need.reserved_bytes += arena_bytes;
+    }
+  }
   const std::string warning = memory::check_host_room(need);
   if (!warning.empty()) warn(warning);
-  return need.bytes();
+  return need.state_bytes + need.staging_bytes;
 }
 
 /// What earlier generations leave of the limit.

@@ -21,6 +21,15 @@ TEST(HostRoom, RefusesWhatIsNotLeft) {
       [] { (void)check_host_room({.state_bytes = 700, .staging_bytes = 101}, kGroup); });
 }
 
+TEST(HostRoom, ReservedPagesAreNotAskedOfTheLimit) {
+  EXPECT_EQ(check_host_room({.state_bytes = 5000, .reserved_bytes = 4500}, kGroup), "");
+  testing::expect_error(
+      ErrorCode::out_of_memory, {"801 bytes are needed", "less 4000 in reserved huge pages"}, [] {
+        (void)check_host_room({.state_bytes = 4800, .staging_bytes = 1, .reserved_bytes = 4000},
+                              kGroup);
+      });
+}
+
 TEST(HostRoom, WarnsWhereLessThanATenthWillBeLeft) {
   EXPECT_EQ(check_host_room({.state_bytes = 700}, kGroup), "");
   const std::string warning = check_host_room({.state_bytes = 600, .staging_bytes = 101}, kGroup);
