@@ -17,8 +17,8 @@ namespace {
                   "; the file is damaged: load another checkpoint, or restore it from a copy");
 }
 
-TensorHeader read_header(FileSystem& files, const std::string& path, const FileEntry& entry) {
-  const File file = File::open(files, path);
+TensorHeader read_header(const File& file, const FileEntry& entry) {
+  const std::string& path = file.path();
   const std::uint64_t size = file.size();
   if (size != entry.bytes) {
     refuse(path, "is " + std::to_string(size) + " bytes long and was saved with " +
@@ -38,6 +38,18 @@ TensorHeader read_header(FileSystem& files, const std::string& path, const FileE
 
 Checkpoint Checkpoint::open(FileSystem& files, const std::string& path) {
   std::string folder = find_checkpoint(files, path);
+  for (;;) {
+    try {
+      return open_folder(files, folder);
+    } catch (const Error&) {
+      std::string newest = find_checkpoint(files, path);
+      if (newest == folder) throw;
+      folder = std::move(newest);  // a saver has put it in the place of that one meanwhile
+    }
+  }
+}
+
+Checkpoint Checkpoint::open_folder(FileSystem& files, std::string folder) {
   const std::string file = join(folder, kManifestName);
   Manifest manifest = read_manifest(read_text(files, file, kMaxManifestBytes), file);
   Checkpoint checkpoint(files, std::move(folder), std::move(manifest));
@@ -53,7 +65,8 @@ void Checkpoint::read_headers() {
     for (std::size_t k = 0; k < streams.size(); ++k) wanted[streams[k].file].emplace_back(i, k);
   }
   for (std::size_t f = 0; f < wanted.size(); ++f) {
-    const TensorHeader header = read_header(*files_, path_of(f), manifest_.files[f]);
+    const File& file = opened_.emplace_back(File::open(*files_, path_of(f)));
+    const TensorHeader header = read_header(file, manifest_.files[f]);
     for (const auto& [parameter, stream] : wanted[f]) {
       const ParameterEntry& entry = manifest_.parameters[parameter];
       const std::string name = tensor_name(entry.streams[stream].name, entry.name());
@@ -78,9 +91,7 @@ Checkpoint::Stream::Stream(const Checkpoint& checkpoint, std::size_t parameter, 
     : checkpoint_(checkpoint),
       parameter_(parameter),
       stream_(stream),
-      file_(File::open(
-          *checkpoint.files_,
-          checkpoint.path_of(checkpoint.manifest_.parameters[parameter].streams[stream].file))),
+      file_(checkpoint.opened_[checkpoint.manifest_.parameters[parameter].streams[stream].file]),
       offset_(checkpoint.offsets_[parameter][stream]) {}
 
 /// Piece by piece, so that what was read is in the cache when it is summed.
@@ -111,14 +122,14 @@ void Checkpoint::read_range(std::size_t parameter, std::size_t stream, std::uint
                     std::to_string(first_element + out.size()) + " of '" + entry.name() +
                     "' are asked for, which has " + std::to_string(entry.elems));
   }
-  const File file = File::open(*files_, path_of(entry.streams[stream].file));
+  const File& file = opened_[entry.streams[stream].file];
   file.read(std::as_writable_bytes(out),
             offsets_[parameter][stream] + first_element * sizeof(float));
 }
 
 void Checkpoint::verify_file(std::size_t index) const {
   const FileEntry& entry = manifest_.files[index];
-  const File file = File::open(*files_, path_of(index));
+  const File& file = opened_[index];
   if (file.size() != entry.bytes) refuse(file.path(), "changed its size");
   Checksum checksum;
   std::vector<std::byte> buffer(kPieceBytes);

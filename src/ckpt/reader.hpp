@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,7 +16,8 @@
 
 namespace outboard::ckpt {
 
-/// A checkpoint whose manifest and headers have been read and fit each other. Movable.
+/// A checkpoint whose manifest and headers have been read and fit each other. Movable. Holds its
+/// files open: it can be read to its end while a saver removes it.
 class Checkpoint {
  public:
   /// `path`: a checkpoint's folder, or the one that checkpoints are saved into: the newest.
@@ -40,7 +42,7 @@ class Checkpoint {
     Stream(const Checkpoint& checkpoint, std::size_t parameter, std::size_t stream);
     const Checkpoint& checkpoint_;
     std::size_t parameter_, stream_;
-    File file_;
+    const File& file_;
     std::uint64_t offset_;
     Checksum checksum_;
   };
@@ -62,11 +64,13 @@ class Checkpoint {
   [[nodiscard]] std::string path_of(std::size_t file) const {
     return join(folder_, manifest_.files[file].name);
   }
+  static Checkpoint open_folder(FileSystem& files, std::string folder);
   void read_headers();
 
   FileSystem* files_;
   std::string folder_;
   Manifest manifest_;
+  std::deque<File> opened_;                          // by file
   std::vector<std::vector<std::uint64_t>> offsets_;  // bytes in its file, by parameter and stream
 };
 

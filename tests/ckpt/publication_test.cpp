@@ -57,6 +57,19 @@ TEST(Publication, KeepsAsManyAsAsked) {
   EXPECT_EQ(files.names("/run").size(), 5U);
 }
 
+TEST(Publication, DoesNotTakeACheckpointFromItsReader) {
+  MemoryFiles files;
+  save(files, 1);
+  const ckpt::Checkpoint old = ckpt::Checkpoint::open(files, "/run");
+  save(files, 2);
+  EXPECT_EQ(files.names("/run"), std::set<std::string>{"save-00000002"});
+  old.verify();
+  std::vector<std::byte> state(old.manifest().parameters[0].elems * sizeof(float));
+  auto stream = old.stream(0, 0);
+  stream.read(state);
+  stream.finish();
+}
+
 /// Of removing the old checkpoint, the last calls of a save: a failure there is none of the save.
 constexpr std::size_t kRemovals = 5;
 
@@ -105,6 +118,14 @@ TEST(Publication, IsDurableOnceItReturns) {
         files.after_power_loss(seed == 0 ? MemoryFiles::Lost::all : MemoryFiles::Lost::some, seed);
     EXPECT_EQ(read_version(*after, "/run"), 2U) << "seed " << seed;
   }
+}
+
+/// Made a moment ago by the user, or by a save that was killed.
+TEST(Publication, IsDurableInAFolderThatWasNot) {
+  MemoryFiles files;
+  ASSERT_EQ(files.make_folder("/run").error, 0);
+  save(files, 1);
+  EXPECT_EQ(read_version(*files.after_power_loss(MemoryFiles::Lost::all, 0), "/run"), 1U);
 }
 
 TEST(Publication, OfTheFirstCheckpointIsAllOrNothing) {
