@@ -13,10 +13,10 @@
 
 namespace example {
 
-StepLog::StepLog(const std::string& path) : path_(path) {
+StepLog::StepLog(const std::string& path, Begin begin) : path_(path) {
   if (path.empty()) return;
   errno = 0;
-  file_.open(path);
+  file_.open(path, begin == Begin::anew ? std::ios::trunc : std::ios::app);
   if (!file_) {
     throw UsageError("cannot write --log " + path + ": " + std::strerror(errno) +
                      "; name a file in a folder that exists and that you may write to");

@@ -15,8 +15,9 @@ namespace example {
 /// The file that --log names: one JSON object a line.
 class StepLog {
  public:
+  enum class Begin { anew, behind_what_is_there };
   /// "": logs nothing. @throws UsageError naming the file and why it cannot be written.
-  explicit StepLog(const std::string& path);
+  explicit StepLog(const std::string& path, Begin begin = Begin::anew);
   [[nodiscard]] bool is_open() const { return file_.is_open(); }
   /// @throws std::runtime_error naming the file if it cannot take the line.
   void write(const std::string& line);

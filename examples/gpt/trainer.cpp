@@ -36,6 +36,13 @@ ModelOptions model_options(const Options& options) {
           .micro_batches = {options.accumulation, accumulate_of(options.accumulation)}};
 }
 
+/// Tells texts apart: FNV-1a (Fowler, Noll and Vo) over the tokens.
+std::string fingerprint(const std::vector<Token>& tokens) {
+  std::uint64_t hash = 0xCBF29CE484222325U;
+  for (const Token token : tokens) hash = (hash ^ token) * 0x100000001B3U;
+  return example::show_digest(hash);
+}
+
 double order2_loss(const Tokens& tokens, const std::vector<Token>& rows, const GptShape& shape) {
   return ngram_loss(count_training(tokens, 2, shape.vocab), rows, shape.context);
 }
@@ -52,7 +59,8 @@ Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out
       order2_loss_(order2_loss(tokens, held_out_, options.shape)),
       learning_rate_{options.lr, options.min_lr, options.warmup, options.steps},
       watch_(options.shape.vocab),
-      log_(options.log),
+      log_(options.log, options.resume.empty() ? example::StepLog::Begin::anew
+                                               : example::StepLog::Begin::behind_what_is_there),
       gpu_(example::device_options(options)),
       model_(gpu_, options.shape, model_options(options)),
       stream_(gpu_.create_stream("train")),
@@ -166,8 +174,9 @@ void Trainer::print_ledger() {
 std::string Trainer::data_order() const {
   const GptShape& shape = options_.shape;
   return "seed " + std::to_string(options_.seed) + ", " + std::to_string(tokens_.values.size()) +
-         " tokens, context " + std::to_string(shape.context) + ", batch " +
-         std::to_string(shape.batch) + ", accumulation " + std::to_string(options_.accumulation);
+         " tokens (" + fingerprint(tokens_.values) + "), context " + std::to_string(shape.context) +
+         ", batch " + std::to_string(shape.batch) + ", accumulation " +
+         std::to_string(options_.accumulation);
 }
 
 void Trainer::prepare_checkpoints() {

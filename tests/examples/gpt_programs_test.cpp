@@ -7,6 +7,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
@@ -295,6 +296,21 @@ TEST_F(GptPrograms, SavesWhenASignalStopsItAndGoesOn) {
   EXPECT_TRUE(has(again.out, "save-00000002' after step ")) << again.out;
 }
 
+TEST_F(GptPrograms, AddsToTheLogOfTheRunThatItGoesOnFrom) {
+  const auto lines = [&] {
+    std::ifstream log(path("log.jsonl"));
+    return std::count(std::istreambuf_iterator<char>(log), {}, '\n');
+  };
+  ASSERT_EQ(train({"--steps", "2", "--save", path("run"), "--log", path("log.jsonl")}).exit_code,
+            0);
+  const auto first = lines();
+  EXPECT_GE(first, 2);
+  const Finished more =
+      train({"--steps", "4", "--resume", path("run"), "--log", path("log.jsonl")});
+  ASSERT_EQ(more.exit_code, 0) << more.err;
+  EXPECT_EQ(lines(), 2 * first);
+}
+
 TEST_F(GptPrograms, RefusesToGoOnFromAnotherRun) {
   const std::vector<std::string> first{"--steps", "2", "--save", path("run")};
   ASSERT_EQ(train(first).exit_code, 0);
@@ -306,6 +322,10 @@ TEST_F(GptPrograms, RefusesToGoOnFromAnotherRun) {
   expect_refused(resume({"--steps", "2"}), {"after step 2", "raise --steps"});
   expect_refused(resume({"--steps", "3", "--width", "16"}), {"elements and the checkpoint has"});
   expect_refused(train({"--resume", path("nowhere")}), {"nowhere", "No such file"});
+  std::string other = text::test::made_up_text(60000, 1);
+  std::swap(other[20'000], other[20'001]);
+  write("text.txt", other);
+  expect_refused(resume({"--steps", "3"}), {"of another run", "60000 tokens ("});
   expect_refused(train({"--save-every", "5"}), {"--save-every needs --save"});
 }
 
