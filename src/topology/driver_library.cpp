@@ -14,9 +14,7 @@ namespace {
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr int kComputeMode = 20;  // an attribute of a device
 
-struct Uuid {
-  std::array<unsigned char, 16> bytes;
-};
+using Uuid = std::array<unsigned char, 16>;
 
 struct Closer {
   void operator()(void* library) const noexcept { (void)dlclose(library); }
@@ -70,10 +68,10 @@ class Library {
 std::string text_of(const Uuid& uuid) {
   constexpr std::string_view kDigits = "0123456789abcdef";
   std::string text = "GPU-";
-  for (std::size_t i = 0; i < uuid.bytes.size(); ++i) {
+  for (std::size_t i = 0; i < uuid.size(); ++i) {
     if (i == 4 || i == 6 || i == 8 || i == 10) text += '-';
-    text += kDigits[uuid.bytes[i] >> 4];
-    text += kDigits[uuid.bytes[i] & 15];
+    text += kDigits[uuid[i] >> 4];
+    text += kDigits[uuid[i] & 15];
   }
   return text;
 }
@@ -88,7 +86,7 @@ DriverDevice read_device(Library& library, int ordinal) {
   library.call("cuDeviceGet", &device, ordinal);
   library.call("cuDeviceGetPCIBusId", address.data(), static_cast<int>(address.size()), device);
   library.call("cuDeviceGetName", name.data(), static_cast<int>(name.size()), device);
-  library.call("cuDeviceGetUuid", &uuid, device);
+  library.call("cuDeviceGetUuid", uuid.data(), device);
   library.call("cuDeviceTotalMem_v2", &bytes, device);
   library.call("cuDeviceGetAttribute", &found.compute_mode, kComputeMode, device);
   found.pci_address = pci_address_of(address.data());

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <span>
 #include <vector>
@@ -52,6 +53,9 @@ TEST(ChunkedRegistration, ACeilingOfOneCallMakesManyAndAllGoInReverse) {
   EXPECT_EQ(backend.unmapped_too_early, 0);
 }
 
+/// An address of a device's, that nothing here looks at.
+void* const kDevice = reinterpret_cast<void*>(std::uintptr_t{1} << 40);
+
 TEST(ChunkedRegistration, ACopyIsCutAtTheBordersAndNowhereElse) {
   RegisteringBackend backend;
   backend.call_limit_bytes = 64 * kMiB;
@@ -61,7 +65,7 @@ TEST(ChunkedRegistration, ACopyIsCutAtTheBordersAndNowhereElse) {
        offset += 37 * kMiB + 4099) {
     const auto slice = region.bytes().subspan(offset, 100 * kMiB);
     backend.copies.clear();
-    backend.copy_to_host(slice, nullptr, {});
+    backend.copy_to_host(slice, kDevice, {});
     const std::size_t borders = (offset + slice.size() - 1) / (64 * kMiB) - offset / (64 * kMiB);
     ASSERT_EQ(backend.copies.size(), borders + 1);
     const std::byte* next = slice.data();
@@ -80,17 +84,17 @@ TEST(ChunkedRegistration, OneRegistrationIsOneCopyAndSoIsMemoryThatIsNotRegister
   RegisteringBackend backend;
   const PinnedRegion small = region_of(backend, 100 * kMiB);
   ASSERT_EQ(backend.registered.size(), 1U);
-  backend.copy_to_device(nullptr, small.bytes(), {});
+  backend.copy_to_device(kDevice, small.bytes(), {});
   EXPECT_EQ(backend.copies.size(), 1U);
   backend.call_limit_bytes = kMiB;
   const PinnedRegion cut = region_of(backend, 2 * kMiB);
   std::vector<std::byte> own(3 * kMiB);
   backend.copies.clear();
-  backend.copy_to_device(nullptr, own, {});
-  backend.copy_to_device(nullptr, small.bytes(), {});
-  backend.copy_to_host(std::span<std::byte>(), nullptr, {});
+  backend.copy_to_device(kDevice, own, {});
+  backend.copy_to_device(kDevice, small.bytes(), {});
+  backend.copy_to_host(std::span<std::byte>(), kDevice, {});
   EXPECT_EQ(backend.copies.size(), 3U);
-  backend.copy_to_device(nullptr, cut.bytes(), {});
+  backend.copy_to_device(kDevice, cut.bytes(), {});
   EXPECT_EQ(backend.copies.size(), 5U);
 }
 
