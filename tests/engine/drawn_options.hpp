@@ -131,7 +131,7 @@ inline std::string describe(const TinyOptions& o) {
   out += text("second_stream", o.second_stream);
   out += text("down", rates.link_down_bytes_per_s) + text("up", rates.link_up_bytes_per_s);
   out += text("device", rates.device_bytes_per_s) + text("latency", rates.copy_latency.count());
-  out += text("node0", rates.host_elems_per_s[0]) + text("node1", rates.host_elems_per_s[1]);
+  for (const double rate : rates.host_elems_per_s) out += text("node", rate);
   out += text("delay", o.device.max_random_delay.count());
   return out + text("forward", o.forward.count()) + text("backward", o.backward.count());
 }
