@@ -36,8 +36,9 @@ struct OUTBOARD_API SaveReport {
 
 struct OUTBOARD_API LoadOptions {
   /// Everything must fit: a parameter without state in the checkpoint, state without a parameter,
-  /// or anything else that keeps the trajectory from going on as it would have is an error that
-  /// lists it. false: what fits is loaded, the rest stays as it is, and the report lists it.
+  /// or anything else that keeps the trajectory from going on as it would have, a setting of Config
+  /// among it, is an error that lists it. false: what fits is loaded, the rest stays as it is, and
+  /// the report and warnings of the log list it.
   bool strict = true;
   /// Reads all files once before the engine is touched, so that a damaged one leaves it as it was;
   /// otherwise each is checked while it is loaded.

@@ -155,7 +155,7 @@ class OUTBOARD_API Engine {
   /// @throws Error{protocol_error} with gradients pending.
   void set_accumulation(std::uint32_t micro_batches);
 
-  /// The factor the next backward must multiply its loss by. Changes inside step() only.
+  /// The factor the next backward must multiply its loss by. Changes inside step() and load() only.
   [[nodiscard]] double loss_scale() const;
 
   // --- between steps -------------------------------------------------------------------------
@@ -205,7 +205,10 @@ class OUTBOARD_API Engine {
   ///
   /// A crash, a full disk or a loss of power at any moment leaves the checkpoints before, or those
   /// and the new one: complete, synced and found by load(). What a killed save() left is removed by
-  /// the next one. After a failure nothing of the attempt is left, and training goes on.
+  /// the next one. After a failure training goes on and load() finds what it found before; rests of
+  /// the attempt go with the next save() where the file system does not let them go now. Only if
+  /// `folder` cannot be synced, and the new name not be taken back either, is the new checkpoint
+  /// there, complete, and the text says so.
   /// @throws Error{protocol_error} with a gradient pending; Error{no_space} saying how much is
   /// needed and free, before anything is written; Error{io_failure} naming the file;
   /// Error{invalid_argument} for a name that is not UTF-8; Error{invalid_config} for an option.
@@ -215,8 +218,11 @@ class OUTBOARD_API Engine {
   /// those that saved. Streams from the files to where the state lies, then makes the device's
   /// weights: where rounding is stochastic they are those of the engine that saved if parameters
   /// are registered in the same order. Groups get the hyper-parameters that their parameters had,
-  /// the loss scale and counters theirs. Config stays, Config::accumulation too. Uploads are
-  /// ordered behind the streams as those of a step() are; blocks until they have passed.
+  /// the loss scale and counters theirs. Config and set_accumulation() stay; what of them decides
+  /// on the trajectory and is not as it was is a difference (LoadOptions::strict): accumulation,
+  /// who adds up, max_grad_norm and the loss scale's growth_interval, min_scale and max_scale.
+  /// Uploads are ordered behind the streams as those of a step() are; blocks until they have
+  /// passed.
   ///
   /// A poisoned engine is made anew, as by commit(), and is sound when load() returns; it must get
   /// the state of every parameter. A failure before the first byte of state is read leaves the

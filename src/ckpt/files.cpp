@@ -11,14 +11,30 @@
 namespace outboard::ckpt {
 namespace {
 
-[[noreturn]] void fail(const std::string& what, const std::string& path, int error) {
-  const std::string text =
-      "cannot " + what + " '" + path + "': " + std::generic_category().message(error);
-  if (error == ENOSPC || error == EDQUOT) {
-    throw Error(ErrorCode::no_space,
-                text + "; free some space there or save elsewhere, then save again");
+std::string remedy(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+      return "; free some space there or save elsewhere, then save again";
+    case EFBIG:
+      return "; raise the limit on file sizes (ulimit -f) or lower SaveOptions::file_bytes";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return "; give this user the right to it, or name another folder";
+    case EIO:
+      return "; the medium or the connection to it fails: look into the system's log, and use "
+             "another one";
+    default:
+      return "";
   }
-  throw Error(ErrorCode::io_failure, text);
+}
+
+[[noreturn]] void fail(const std::string& what, const std::string& path, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  throw Error(full ? ErrorCode::no_space : ErrorCode::io_failure,
+              "cannot " + what + " '" + path + "': " + std::generic_category().message(error) +
+                  " (errno " + std::to_string(error) + ")" + remedy(error));
 }
 
 /// Makes a call until no signal interrupts it.
@@ -49,7 +65,8 @@ File File::open(FileSystem& files, const std::string& path) {
 File::File(File&& other) noexcept
     : files_(other.files_),
       path_(std::move(other.path_)),
-      handle_(std::exchange(other.handle_, -1)) {}
+      handle_(std::exchange(other.handle_, -1)),
+      written_(other.written_) {}
 
 File::~File() {
   if (handle_ >= 0) files_->close(handle_);
@@ -57,9 +74,15 @@ File::~File() {
 
 void File::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const auto written = must("write to", path_, [&] { return files_->write(handle_, bytes); });
-    if (written == 0) fail("write to", path_, ENOSPC);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
+    CallResult result = again([&] { return files_->write(handle_, bytes); });
+    if (result.error == 0 && result.value == 0) result.error = ENOSPC;
+    if (result.error != 0) {
+      fail("write " + std::to_string(bytes.size()) + " bytes behind the first " +
+               std::to_string(written_) + " of",
+           path_, result.error);
+    }
+    bytes = bytes.subspan(static_cast<std::size_t>(result.value));
+    written_ += static_cast<std::uint64_t>(result.value);
   }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Files and folders through a FileSystem: all of a write or none, interrupted calls made again,
-/// failures thrown as Error{io_failure} (a full disk: Error{no_space}) that names the path.
+/// failures thrown as Error{io_failure} (a full disk: Error{no_space}) that names the path, the
+/// errno and, of a write, its place and its bytes.
 #pragma once
 
 #include <cstdint>
@@ -41,6 +42,7 @@ class File {
   FileSystem* files_;
   std::string path_;
   int handle_ = -1;
+  std::uint64_t written_ = 0;
 };
 
 [[nodiscard]] std::string join(std::string_view folder, std::string_view name);

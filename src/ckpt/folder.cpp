@@ -129,9 +129,26 @@ std::string Publication::publish() {
   sync_folder(files_, saving_);
   std::string folder = join(root_, saved_name(number_));
   rename(files_, saving_, folder);
+  try {
+    lock_->sync();
+  } catch (const Error& failure) {
+    take_back(folder, failure);
+  }
   saving_.clear();
-  lock_->sync();
   return folder;
+}
+
+/// A name that may be lost with the power is not to be seen until then either.
+void Publication::take_back(const std::string& folder, const Error& failure) {
+  try {
+    rename(files_, folder, saving_);
+  } catch (const Error& again) {
+    throw Error(failure.code(), std::string(failure.what()) + ". The new checkpoint '" + folder +
+                                    "' is complete and may be lost with the power; it could not "
+                                    "be taken back: " +
+                                    again.what());
+  }
+  throw failure;
 }
 
 std::string Publication::keep_last(std::uint32_t count) noexcept {

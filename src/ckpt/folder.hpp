@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ckpt/files.hpp"
+#include "outboard/error.hpp"
 
 namespace outboard::ckpt {
 
@@ -41,7 +42,8 @@ class Publication {
   /// Makes the folder to write into, and returns it.
   std::string begin();
   /// Makes what is in that folder the newest checkpoint, atomically. The files in it are synced.
-  /// @return its folder.
+  /// @return its folder. @throws Error{io_failure}: there is no new checkpoint then; if even its
+  /// name cannot be taken back, the text says so.
   std::string publish();
   /// Removes all but the newest `count`; 0: none. @return "" or what could not be removed and why,
   /// of what killed savers have left too.
@@ -49,6 +51,7 @@ class Publication {
 
  private:
   void sync_parent(bool made);
+  [[noreturn]] void take_back(const std::string& folder, const Error& failure);
   void remove_leftovers();
 
   FileSystem& files_;

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "optim/group.hpp"
 #include "optim/loss_scaler.hpp"
+#include "outboard/config.hpp"
 #include "outboard/types.hpp"
 
 namespace outboard::ckpt {
@@ -44,6 +46,16 @@ struct Counters {
   std::uint64_t steps = 0, applied = 0, skipped = 0, partial = 0;
 };
 
+/// Settings of the engine that saved which are no state and decide on how it would have gone on.
+struct Settings {
+  double max_grad_norm = 0.0;  ///< 0: off
+  Accumulate accumulate = Accumulate::trainer;
+  // Of dynamic loss scaling:
+  std::uint32_t growth_interval = 0;
+  double min_scale = 0.0, max_scale = 0.0;
+  bool operator==(const Settings&) const = default;
+};
+
 struct Manifest {
   std::string written_by;
   std::uint64_t digest = 0;  ///< Engine::state_digest() when it was saved
@@ -51,6 +63,7 @@ struct Manifest {
   std::uint32_t accumulation = 1;
   bool dynamic_loss_scale = false;
   optim::LossScaler::State loss_scale;
+  std::optional<Settings> settings;  ///< none: it was saved by a release that kept none
   std::vector<optim::Group> groups;
   std::vector<ParameterEntry> parameters;  ///< in registration order
   std::vector<FileEntry> files;

@@ -9,6 +9,7 @@
 #include "ckpt/json.hpp"
 #include "ckpt/manifest.hpp"
 #include "ckpt/manifest_end.hpp"
+#include "ckpt/manifest_version.hpp"
 #include "ckpt/rule_json.hpp"
 #include "optim/state_layout.hpp"
 
@@ -23,18 +24,9 @@ void require_checksum(std::string_view text, const JsonPlace& place) {
   place.refuse("does not have the checksum that it says it has");
 }
 
-void require_version(const JsonRef& json) {
-  if (json.at("format").text() != kFormatName) {
-    json.at("format").place().refuse("is not '" + std::string(kFormatName) + "'");
-  }
-  const std::uint64_t version = json.at("format_version").count();
-  if (version > kFormatVersion) {
-    throw Error(ErrorCode::unsupported,
-                "'" + json.place().file + "' was written by format " + std::to_string(version) +
-                    ", this build reads \u2264 " + std::to_string(kFormatVersion) +
-                    "; load it with the release that wrote it, or a later one");
-  }
-  if (version == 0) json.at("format_version").place().refuse("is 0");
+void require_format(const JsonRef& json) {
+  (void)json.at("format").text();
+  if (json.at("format_version").count() == 0) json.at("format_version").place().refuse("is 0");
 }
 
 void require_constants(const JsonRef& json) {
@@ -73,6 +65,18 @@ optim::LossScaler::State read_loss_scale(const JsonRef& json) {
   state.scale_before_row = power_of_two(json.at("scale_before_row"));
   state.halvings_in_row = json.at("halvings_in_row").count32();
   return state;
+}
+
+Settings read_settings(const JsonRef& json) {
+  const std::string accumulate = json.at("accumulate").text();
+  if (accumulate != "host" && accumulate != "trainer") {
+    json.at("accumulate").place().refuse("is '" + accumulate + "' and may be 'host' or 'trainer'");
+  }
+  return {.max_grad_norm = json.at("max_grad_norm").number(),
+          .accumulate = accumulate == "host" ? Accumulate::host : Accumulate::trainer,
+          .growth_interval = json.at("growth_interval").count32(),
+          .min_scale = json.at("min_scale").number(),
+          .max_scale = json.at("max_scale").number()};
 }
 
 DType dtype_named(const JsonRef& json) {
@@ -162,9 +166,10 @@ void read_entries(const JsonRef& json, Manifest& manifest) {
 Manifest read_manifest(std::string_view text, const std::string& file) {
   const JsonPlace place{file, ""};
   require_checksum(text, place);
+  require_version(text, place);
   const Json parsed = parse_json(text, file);
   const JsonRef json(parsed, place);
-  require_version(json);
+  require_format(json);
   require_constants(json.at("constants"));
   Manifest manifest;
   manifest.written_by = json.at("written_by").text();
@@ -176,6 +181,7 @@ Manifest read_manifest(std::string_view text, const std::string& file) {
   if (manifest.accumulation == 0) json.at("accumulation").place().refuse("is 0");
   manifest.dynamic_loss_scale = json.at("loss_scale").at("dynamic").flag();
   manifest.loss_scale = read_loss_scale(json.at("loss_scale"));
+  if (json.has("settings")) manifest.settings = read_settings(json.at("settings"));
   for (std::size_t i = 0; i < json.at("groups").items(); ++i) {
     manifest.groups.push_back(group_from_json(json.at("groups").item(i)));
   }

@@ -41,6 +41,14 @@ Ordered loss_scale_json(const Manifest& manifest) {
           {"halvings_in_row", state.halvings_in_row}};
 }
 
+Ordered settings_json(const Settings& settings) {
+  return {{"max_grad_norm", settings.max_grad_norm},
+          {"accumulate", settings.accumulate == Accumulate::host ? "host" : "trainer"},
+          {"growth_interval", settings.growth_interval},
+          {"min_scale", settings.min_scale},
+          {"max_scale", settings.max_scale}};
+}
+
 Ordered parameter_json(const ParameterEntry& parameter) {
   Ordered json;
   json["names"] = parameter.names;
@@ -122,6 +130,7 @@ std::string write_manifest(const Manifest& manifest) {
   add("counters", counts.dump());
   add("accumulation", std::to_string(manifest.accumulation));
   add("loss_scale", loss_scale_json(manifest).dump());
+  if (manifest.settings) add("settings", settings_json(*manifest.settings).dump());
   add("groups", list_of(manifest.groups, group_to_json));
   add("files", list_of(manifest.files, file_json));
   add("parameters", list_of(manifest.parameters, parameter_json));

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
+#include <mutex>
 #include <utility>
 #include <vector>
 
@@ -112,6 +114,12 @@ void require_space(FileSystem& files, const std::string& root, const Manifest& m
   }
 }
 
+/// Ends the writing of a file because of another one's failure; never leaves this file.
+class Stopped final : public Error {
+ public:
+  Stopped() : Error(ErrorCode::io_failure, "another file could not be written") {}
+};
+
 /// Writes the planned files on several threads and notes their checksums.
 class Writing {
  public:
@@ -124,18 +132,27 @@ class Writing {
         manifest_(manifest),
         source_(source) {}
 
+  /// @throws the first failure in time; that others stopped because of it is none.
   void run(std::size_t threads) {
     core::on_threads(threads, planned_.size(), [this](std::size_t i) {
+      if (failed_) return;
       try {
         write(i);
+      } catch (const Stopped&) {  // the cause is kept already
       } catch (...) {
-        failed_ = true;
-        throw;
+        keep(std::current_exception());
       }
     });
+    if (failure_) std::rethrow_exception(failure_);
   }
 
  private:
+  void keep(std::exception_ptr failure) {
+    const std::lock_guard lock(mutex_);
+    if (!failure_) failure_ = std::move(failure);
+    failed_ = true;
+  }
+
   void write(std::size_t index) {
     File file = File::create(files_, join(folder_, manifest_.files[index].name));
     Checksum whole;
@@ -165,7 +182,7 @@ class Writing {
   /// Piece by piece, so that what is summed is in the cache when it is written.
   void write(std::span<const std::byte> bytes, File& file, Checksum& whole, Checksum& own) const {
     while (!bytes.empty()) {
-      if (failed_) throw Error(ErrorCode::io_failure, "another file could not be written");
+      if (failed_) throw Stopped();
       const auto piece = bytes.first(std::min(bytes.size(), kPieceBytes));
       whole.add(piece);
       own.add(piece);
@@ -180,7 +197,9 @@ class Writing {
   const std::vector<std::string>& headers_;
   Manifest& manifest_;
   StateSource& source_;
-  std::atomic<bool> failed_{false};  // so that the others stop amid their files
+  std::mutex mutex_;
+  std::exception_ptr failure_;
+  std::atomic<bool> failed_{false};  // once there is one, so that the others stop amid their files
 };
 
 void write_manifest_file(FileSystem& files, const std::string& folder, const std::string& text) {

@@ -47,8 +47,10 @@ void require_space(FileSystem& files, const std::string& root, const SaveRequest
 /// Saves into the folder `root`, which is made if its parent is there. Until it returns the newest
 /// checkpoint there is the one before, or this one, complete. Blocks.
 /// @throws Error{no_space} before anything is written, or while it is; Error{io_failure};
-/// Error{invalid_argument} for a name that is not UTF-8; what the source throws. Nothing of the
-/// attempt is left then, unless the file system refuses that too: the next save removes it.
+/// Error{invalid_argument} for a name that is not UTF-8; what the source throws: of several the
+/// first in time. The newest checkpoint is the one before then, and rests of the attempt go with
+/// the next save if the file system does not let them go now. Only if the folder can neither be
+/// synced nor the new name be taken back is it there, and the text says so.
 SavedCheckpoint save(FileSystem& files, const std::string& root, SaveRequest request,
                      StateSource& source);
 

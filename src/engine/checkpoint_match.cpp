@@ -2,8 +2,10 @@
 #include "engine/checkpoint_match.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "optim/rule_scalars.hpp"
 #include "optim/state_layout.hpp"
@@ -29,6 +31,7 @@ class Matching {
     match_rules();
     match_loss_scale();
     found_.same_model = same_model();
+    match_settings();
     return std::move(found_);
   }
 
@@ -161,6 +164,38 @@ class Matching {
         ", " + std::to_string(saved) + ", which Config::loss_scaling does not allow");
   }
 
+  /// None of these is loaded.
+  void match_settings() {
+    const auto number = [&](const char* name, const auto& own, const auto& saved) {
+      if (own == saved) return;
+      found_.differences.push_back(std::string(name) + " is " + shown(own) + " and was " +
+                                   shown(saved) + " when the checkpoint was saved");
+    };
+    if (!manifest_.settings) return;
+    number("Config::accumulation", model_.accumulation, manifest_.accumulation);
+    const ckpt::Settings own = settings_of(model_);
+    const ckpt::Settings& saved = *manifest_.settings;
+    if (model_.accumulation == manifest_.accumulation) {
+      number("Config::accumulate", own.accumulate, saved.accumulate);
+    }
+    number("Config::max_grad_norm", own.max_grad_norm, saved.max_grad_norm);
+    if (!model_.loss_scaling.dynamic || !manifest_.dynamic_loss_scale) return;
+    number("LossScaling::growth_interval", own.growth_interval, saved.growth_interval);
+    number("LossScaling::min_scale", own.min_scale, saved.min_scale);
+    number("LossScaling::max_scale", own.max_scale, saved.max_scale);
+  }
+
+  static std::string shown(std::uint32_t value) { return std::to_string(value); }
+  static std::string shown(double value) {
+    std::ostringstream text;
+    text.precision(17);
+    text << value;
+    return text.str();
+  }
+  static std::string shown(Accumulate who) {
+    return who == Accumulate::host ? "Accumulate::host" : "Accumulate::trainer";
+  }
+
   [[nodiscard]] bool same_model() const {
     if (!found_.missing.empty() || !found_.extra.empty() || !found_.differences.empty()) {
       return false;
@@ -192,6 +227,24 @@ std::string first_of(const std::vector<std::string>& items, const char* mark) {
 
 }  // namespace
 
+Model model_of(std::span<const optim::Group> groups, const Config& config) {
+  return {.parameters = {},
+          .groups = groups,
+          .loss_scaling = config.loss_scaling,
+          .max_grad_norm = config.max_grad_norm,
+          .accumulation = config.accumulation,
+          .accumulate = config.accumulate};
+}
+
+ckpt::Settings settings_of(const Model& model) {
+  const LossScaling& scaling = model.loss_scaling;
+  return {.max_grad_norm = std::isfinite(model.max_grad_norm) ? model.max_grad_norm : 0.0,
+          .accumulate = model.accumulation > 1 ? model.accumulate : Accumulate::trainer,
+          .growth_interval = scaling.growth_interval,
+          .min_scale = scaling.min_scale,
+          .max_scale = scaling.max_scale};
+}
+
 Match match(const Model& model, const ckpt::Manifest& manifest) {
   return Matching(model, manifest).run();
 }
@@ -210,7 +263,7 @@ void require_all(const Match& match, const std::string& folder) {
   if (text.empty()) return;
   throw Error(ErrorCode::bad_checkpoint,
               "load(): the checkpoint '" + folder + "' does not fit this engine" + text +
-                  ". Register what was registered when it was saved, or set "
+                  ". Register and set what was registered and set when it was saved, or set "
                   "LoadOptions::strict = false to load what fits");
 }
 

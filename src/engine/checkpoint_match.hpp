@@ -27,7 +27,15 @@ struct Model {
   std::vector<ModelParameter> parameters;  ///< by id
   std::span<const optim::Group> groups;    ///< by id
   LossScaling loss_scaling;
+  double max_grad_norm = 0.0;
+  std::uint32_t accumulation = 1;
+  Accumulate accumulate = Accumulate::trainer;
 };
+
+/// Without parameters.
+[[nodiscard]] Model model_of(std::span<const optim::Group> groups, const Config& config);
+/// What of these a checkpoint keeps. @return settings of which equal ones go on alike.
+[[nodiscard]] ckpt::Settings settings_of(const Model& model);
 
 /// Where one of a parameter's own streams comes from: the checkpoint's stream, or a constant.
 struct StreamOrigin {

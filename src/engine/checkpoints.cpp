@@ -30,6 +30,7 @@ ckpt::Manifest manifest_of(const Model& model, pipeline::Pipeline& pipeline) {
   manifest.accumulation = pipeline.accumulation();
   manifest.dynamic_loss_scale = model.loss_scaling.dynamic;
   manifest.loss_scale = scalars.loss_scale;
+  manifest.settings = settings_of(model);
   manifest.groups.assign(model.groups.begin(), model.groups.end());
   for (std::uint32_t i = 0; i < model.parameters.size(); ++i) {
     const ModelParameter& parameter = model.parameters[i];
@@ -168,6 +169,18 @@ LoadReport load(ckpt::FileSystem& files, const std::string& folder, const LoadTa
   const ckpt::Manifest& manifest = checkpoint.manifest();
   return {checkpoint.folder(), manifest.counters.steps, manifest.entries, found.missing,
           found.extra,         found.differences};
+}
+
+std::vector<std::string> misfits(const LoadReport& report) {
+  std::vector<std::string> lines;
+  for (const auto& name : report.missing) {
+    lines.push_back("load(): it has no state of parameter '" + name + "'");
+  }
+  for (const auto& name : report.extra) {
+    lines.push_back("load(): it has state of '" + name + "', which is no parameter here");
+  }
+  for (const auto& difference : report.differences) lines.push_back("load(): " + difference);
+  return lines;
 }
 
 }  // namespace outboard::engine

@@ -33,5 +33,7 @@ struct LoadTarget {
 };
 LoadReport load(ckpt::FileSystem& files, const std::string& folder, const LoadTarget& target,
                 const LoadOptions& options);
+/// A line for each thing of a report that did not fit.
+[[nodiscard]] std::vector<std::string> misfits(const LoadReport& report);
 
 }  // namespace outboard::engine

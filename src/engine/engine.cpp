@@ -114,7 +114,7 @@ class Engine::Impl {
 
   /// What is committed, as a checkpoint sees it.
   [[nodiscard]] engine::Model model() const {
-    engine::Model model{{}, groups_, config_.loss_scaling};
+    engine::Model model = engine::model_of(groups_, config_);
     for (const pipeline::ParameterInput& input : std::span(parameters_).first(committed_)) {
       model.parameters.push_back({{input.name}, input.dtype, input.elems, input.group});
     }
@@ -149,6 +149,7 @@ class Engine::Impl {
     if (config_.log) {
       log_lines(LogLevel::info, "load(): '" + report.folder + "', saved after step " +
                                     std::to_string(report.steps));
+      for (const auto& one : engine::misfits(report)) log_lines(LogLevel::warning, one);
     }
     return report;
   }

@@ -113,6 +113,17 @@ TEST_F(Damage, LaterFormatsAreRefusedWithBothNumbers) {
   expect_refused({"format_version is 0"});
 }
 
+TEST_F(Damage, LaterFormatsMayNestDeeperAndHaveKeysTwice) {
+  const std::string deep = "\"new\": " + std::string(40, '[') + std::string(40, ']') + ",\n";
+  edit_manifest("\"counters\"", deep + "\"new\": 1,\n\"counters\"");
+  expect_refused({"is nested deeper than 8 levels"});
+  edit_manifest("\"format_version\": 1", "\"format_version\": 2");
+  expect_refused({kManifest, "written by format 2", "this build reads \u2264 1"},
+                 ErrorCode::unsupported);
+  edit_manifest("\"format_version\": 2", "\"nested\": {\"format_version\": 2}");
+  expect_refused({"is nested deeper than 8 levels"});
+}
+
 TEST_F(Damage, IsNamedByItsPlaceInTheManifest) {
   struct Edit {
     const char* from;

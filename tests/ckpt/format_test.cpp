@@ -106,6 +106,21 @@ TEST_F(Format, KeepsEverythingOfTheManifest) {
   }
 }
 
+TEST_F(Format, KeepsTheSettingsIfThereAreAny) {
+  save(3);
+  EXPECT_FALSE(ckpt::Checkpoint::open(files, folder.path("run")).manifest().settings);
+  const ckpt::Settings settings{.max_grad_norm = 0.1 + 1e-16,
+                                .accumulate = Accumulate::host,
+                                .growth_interval = 17,
+                                .min_scale = 0.5,
+                                .max_scale = 0x1p40};
+  SmallState state(4);
+  auto request = state.request();
+  request.manifest.settings = settings;
+  ckpt::save(files, folder.path("run"), request, state);
+  EXPECT_EQ(ckpt::Checkpoint::open(files, folder.path("run")).manifest().settings, settings);
+}
+
 TEST_F(Format, KeepsEveryRuleAndEveryBitOfItsNumbers) {
   SmallState state(1);
   const double odd = 0.1 + 1e-16;

@@ -160,6 +160,8 @@ TEST_P(FailingCall, LeavesTheOldCheckpointAndTheNextSaveWorks) {
       const auto code = GetParam() == EIO ? ErrorCode::io_failure : ErrorCode::no_space;
       EXPECT_EQ(failure->code(), code) << failure->what();
       EXPECT_NE(std::string(failure->what()).find("'/"), std::string::npos) << failure->what();
+      EXPECT_EQ(files.names("/run"), std::set<std::string>{"save-00000001"});
+      EXPECT_EQ(read_version(files, "/run"), 1U) << failure->what();
     }
     (void)expect_old_or_new(files);
   }
@@ -167,6 +169,38 @@ TEST_P(FailingCall, LeavesTheOldCheckpointAndTheNextSaveWorks) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Errors, FailingCall, ::testing::Values(ENOSPC, EIO, EDQUOT));
+
+TEST(Publication, NamesThePlaceTheErrnoAndTheRemedyOfAWrite) {
+  std::size_t writes = 0;
+  for (std::size_t number = 0; number < changes_of_a_second_save(); ++number) {
+    MemoryFiles failing;
+    failing.fail_at(number, EIO);
+    const auto failure = testing::caught([&] { save(failing, 1); });
+    const std::string text = failure ? failure->what() : "";
+    if (text.find("cannot write") == std::string::npos) continue;
+    writes += 1;
+    EXPECT_NE(text.find(" bytes behind the first "), std::string::npos) << text;
+    EXPECT_NE(text.find("(errno 5)"), std::string::npos) << text;
+    EXPECT_NE(text.find("use another one"), std::string::npos) << text;
+  }
+  EXPECT_GE(writes, 3U);
+}
+
+TEST(Publication, SaysWhereACheckpointIsThatCouldNotBeTakenBack) {
+  std::size_t told = 0;
+  for (std::size_t stop = 0; stop < changes_of_a_second_save(); ++stop) {
+    MemoryFiles stopping;
+    save(stopping, 1);
+    stopping.stop_at(stopping.changes() + stop);
+    const auto failure = testing::caught([&] { save(stopping, 2); });
+    const std::string text = failure ? failure->what() : "";
+    const auto after = stopping.after_power_loss(MemoryFiles::Lost::none, 0);
+    const bool there = failure && after->names("/run").contains("save-00000002");
+    EXPECT_EQ(there, text.find("'/run/save-00000002' is complete") != std::string::npos) << text;
+    told += there ? 1 : 0;
+  }
+  EXPECT_EQ(told, 1U);
+}
 
 TEST(Publication, FinishesThroughInterruptionsAndShortCalls) {
   for (const std::size_t most : {1U, 7U, 4096U}) {
@@ -260,6 +294,29 @@ TEST(Publication, PassesOnWhatTheSourceThrows) {
     expect_error(ErrorCode::device_failure, {"is gone"},
                  [&] { ckpt::save(files, "/run", request, source); });
     EXPECT_EQ(files.names("/run"), (std::set<std::string>{"save-00000001"}));
+  }
+}
+
+/// Its first stream fails while the others are amid theirs, so that they stop because of it.
+class FailingFirst final : public ckpt::StateSource {
+ public:
+  void read(std::size_t parameter, std::size_t stream, Sink sink) override {
+    if (parameter == 0 && stream == 0) throw Error(ErrorCode::device_failure, "the cause");
+    for (;;) sink(std::as_bytes(std::span("x")).first(1));
+  }
+};
+
+TEST(Publication, ReportsTheCauseAndNotThatOthersStopped) {
+  for (int i = 0; i < 300; ++i) {
+    MemoryFiles files;
+    SmallState state(1);
+    auto request = state.request();
+    request.threads = 4;
+    request.file_bytes = 1;
+    FailingFirst source;
+    expect_error(ErrorCode::device_failure, {"the cause"},
+                 [&] { ckpt::save(files, "/run", request, source); });
+    if (HasFailure()) return;
   }
 }
 
