@@ -7,6 +7,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "outboard/error.hpp"
+
 namespace outboard::cli {
 namespace {
 
@@ -55,18 +57,27 @@ void compare(const CheckpointParameter& a, const CheckpointParameter& b, std::os
   }
 }
 
-void list(const std::string& folder) {
+/// @return whether all of them can be read.
+bool list(const std::string& folder) {
   if (std::filesystem::exists(std::filesystem::path(folder) / "manifest.json")) {
     std::cout << to_text(inspect_checkpoint(folder));
-    return;
+    return true;
   }
   const auto all = list_checkpoints(folder);
+  bool sound = true;
   for (const std::string& one : all) {
-    const CheckpointInfo info = inspect_checkpoint(one);
-    std::cout << one << "  step " << info.steps << ", " << info.parameters.size() << " parameters, "
-              << info.bytes << " bytes, digest " << hex(info.digest) << "\n";
+    std::cout << one << "  ";
+    try {
+      const CheckpointInfo info = inspect_checkpoint(one);
+      std::cout << "step " << info.steps << ", " << info.parameters.size() << " parameters, "
+                << info.bytes << " bytes, digest " << hex(info.digest) << "\n";
+    } catch (const Error& failure) {
+      sound = false;
+      std::cout << "DAMAGED: " << printable(failure.what()) << "\n";
+    }
   }
   if (all.empty()) std::cout << "no checkpoint in " << folder << "\n";
+  return sound;
 }
 
 }  // namespace
@@ -91,7 +102,7 @@ const CLI::App* add_checkpoints(CLI::App& app, CheckpointWords& words) {
 }
 
 int run(const CheckpointWords& words) {
-  if (words.list) list(words.folder);
+  if (words.list) return list(words.folder) ? 0 : 1;
   if (words.verify) {
     verify_checkpoint(words.folder);
     std::cout << inspect_checkpoint(words.folder).folder << ": whole\n";

@@ -17,7 +17,8 @@ struct CheckpointWords {
 
 /// Adds `ckpt ls`, `ckpt verify` and `ckpt diff`. `words` must outlive the parse.
 const CLI::App* add_checkpoints(CLI::App& app, CheckpointWords& words);
-/// @return 0, or 1 if two checkpoints differ. @throws Error for one that is damaged or not there.
+/// @return 0, or 1 if two checkpoints differ, or one of a listed folder is damaged, which its line
+/// says. @throws Error for one that was named and is damaged or not there.
 int run(const CheckpointWords& words);
 
 /// One line for each thing that two checkpoints do not have alike; "" if there is none. State is

@@ -44,6 +44,16 @@ TEST_F(CheckpointProgram, ListsAFolderAndACheckpoint) {
   }
 }
 
+TEST_F(CheckpointProgram, ListsOnPastADamagedOne) {
+  std::filesystem::resize_file(saved[0] + "/manifest.json", 100);
+  const Finished all = outboard({"ckpt", "ls", folder.path("run")});
+  EXPECT_EQ(all.exit_code, 1) << all.err;
+  EXPECT_TRUE(has(all.out, saved[0] + "  DAMAGED: '" + saved[0] + "/manifest.json' does not have"))
+      << all.out;
+  EXPECT_TRUE(has(all.out, saved[1] + "  step 2, 2 parameters")) << all.out;
+  EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 2) << all.out;
+}
+
 TEST_F(CheckpointProgram, TellsWhatDiffers) {
   const Finished none = outboard({"ckpt", "diff", saved[0], saved[0]});
   EXPECT_EQ(none.exit_code, 0);
