@@ -81,7 +81,8 @@ void add_run_flags(Flags& flags, Options& o, Words& words) {
   flags.count({"--sample-tokens", 0, 1 << 20}, o.sample_tokens, "tokens to write at the end");
   flags.either("--measure-products", "on|off", o.measure_products,
                "on: at the end time the kernels' matrix products alone, for a second or two");
-  flags.text("--save", o.save, "folder to save checkpoints into; the newest two stay");
+  flags.text("--save", o.save, "folder to save checkpoints into");
+  flags.count({"--keep", 0, kBillion}, o.keep, "newest checkpoints that stay there; 0: all");
   flags.count(
       {"--save-every", 0, kBillion}, o.save_every,
       "steps between checkpoints; 0: only after the last step, or when stopped by a signal");
@@ -236,6 +237,7 @@ std::string command_line(const Options& o) {
   if (!o.save.empty()) {
     add("--save", o.save);
     count("--save-every", o.save_every);
+    count("--keep", o.keep);
   }
   if (!o.resume.empty()) add("--resume", o.resume);
   if (!o.prompt.empty()) add("--prompt", o.prompt);

@@ -17,8 +17,8 @@ namespace {
 
 using outboard::Error;
 
-constexpr std::uint32_t kKeptCheckpoints = 2;
 constexpr const char* kDataOrder = "data order";
+constexpr const char* kHeads = "heads";
 
 outboard::Config engine_config(const Options& options) {
   outboard::Config config = example::engine_config(options);
@@ -181,18 +181,30 @@ std::string Trainer::data_order() const {
 
 void Trainer::prepare_checkpoints() {
   if (!options_.resume.empty()) resume();
-  if (!options_.save.empty()) engine_.check_save(options_.save, {.keep_last = kKeptCheckpoints});
+  if (!options_.save.empty()) engine_.check_save(options_.save, {.keep_last = options_.keep});
+}
+
+/// Weights that were imported belong to no data yet.
+void Trainer::require_own(const outboard::LoadReport& report) const {
+  const auto entry = [&](const char* key) -> std::optional<std::string> {
+    const auto found = report.entries.find(key);
+    return found == report.entries.end() ? std::nullopt : std::optional(found->second);
+  };
+  const std::string heads = std::to_string(options_.shape.heads);
+  if (entry(kHeads).value_or(heads) != heads) {
+    throw std::runtime_error("--resume: '" + report.folder + "' has " + *entry(kHeads) +
+                             " heads and this run's model " + heads + "; repeat --heads");
+  }
+  const auto order = entry(kDataOrder);
+  if (order == data_order() || (!order && report.steps == 0)) return;
+  throw std::runtime_error("--resume: '" + report.folder + "' is of another run: its data is \"" +
+                           order.value_or("") + "\" and this run's is \"" + data_order() +
+                           "\"; repeat the flags and the data of the run that saved it");
 }
 
 void Trainer::resume() {
   const outboard::LoadReport report = engine_.load(options_.resume);
-  const auto entry = report.entries.find(kDataOrder);
-  if (entry == report.entries.end() || entry->second != data_order()) {
-    throw std::runtime_error("--resume: '" + report.folder + "' is of another run: its data is \"" +
-                             (entry == report.entries.end() ? "" : entry->second) +
-                             "\" and this run's is \"" + data_order() +
-                             "\"; repeat the flags and the data of the run that saved it");
-  }
+  require_own(report);
   if (report.steps >= options_.steps) {
     throw std::runtime_error("--resume: '" + report.folder + "' is after step " +
                              std::to_string(report.steps) + ", and --steps is " +
@@ -205,11 +217,14 @@ void Trainer::resume() {
   out_ << "going on from '" << report.folder << "', after step " << report.steps << "\n";
 }
 
-void Trainer::save(std::uint64_t step) {
+std::uint64_t Trainer::save(std::uint64_t step) {
   const outboard::SaveReport report = engine_.save(
-      options_.save, {.keep_last = kKeptCheckpoints, .entries = {{kDataOrder, data_order()}}});
+      options_.save,
+      {.keep_last = options_.keep,
+       .entries = {{kDataOrder, data_order()}, {kHeads, std::to_string(options_.shape.heads)}}});
   progress_.note("saved '" + report.folder + "' after step " + std::to_string(step) + ", " +
                  example::show_bytes(report.bytes));
+  return report.digest;
 }
 
 void Trainer::run(const std::atomic<bool>& stop) {
@@ -229,7 +244,7 @@ void Trainer::run(const std::atomic<bool>& stop) {
       progress_.note(held_out_line(report, unit_of(options_.tokens)));
     }
     const bool save_now = options_.save_every != 0 && step % options_.save_every == 0;
-    if (!options_.save.empty() && (save_now || last)) save(step);
+    if (!options_.save.empty() && (save_now || last)) report.digest = save(step);
     if (last) report.products = products_ = measure_products();
     if (log_.is_open()) log_.write(json_line(report));
   }

@@ -55,8 +55,9 @@ class Trainer {
   [[nodiscard]] double held_out_loss();
   void set_groups(double lr);
   [[nodiscard]] std::string data_order() const;
+  void require_own(const outboard::LoadReport& report) const;
   void resume();
-  void save(std::uint64_t step);
+  std::uint64_t save(std::uint64_t step);  ///< the state's digest
   [[nodiscard]] std::vector<Token> prompt() const;
   [[nodiscard]] double virtual_ms() const;
   /// Takes a second or two, on the kernels' threads. Nothing in virtual time.

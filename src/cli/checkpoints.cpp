@@ -98,10 +98,12 @@ const CLI::App* add_checkpoints(CLI::App& app, CheckpointWords& words) {
   add("diff", "say what two checkpoints do not have alike", words.compare)
       ->add_option("other", words.other, "the second")
       ->required();
+  add_interchange(*all, words.interchange);
   return all;
 }
 
 int run(const CheckpointWords& words) {
+  if (words.interchange.exports || words.interchange.imports) return run(words.interchange);
   if (words.list) return list(words.folder) ? 0 : 1;
   if (words.verify) {
     verify_checkpoint(words.folder);

@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <string>
 
+#include "cli/interchange.hpp"
 #include "outboard/checkpoint.hpp"
 
 namespace outboard::cli {
@@ -13,9 +14,11 @@ namespace outboard::cli {
 struct CheckpointWords {
   std::string folder, other;
   bool list = false, verify = false, compare = false;  ///< which of the three was asked for
+  InterchangeWords interchange;                        ///< or export or import
 };
 
-/// Adds `ckpt ls`, `ckpt verify` and `ckpt diff`. `words` must outlive the parse.
+/// Adds `ckpt ls`, `ckpt verify`, `ckpt diff`, `ckpt export` and `ckpt import`. `words` must
+/// outlive the parse.
 const CLI::App* add_checkpoints(CLI::App& app, CheckpointWords& words);
 /// @return 0, or 1 if two checkpoints differ, or one of a listed folder is damaged, which its line
 /// says. @throws Error for one that was named and is damaged or not there.

@@ -81,6 +81,58 @@ TEST_F(CheckpointProgram, FindsADamagedByte) {
   EXPECT_EQ(outboard({"ckpt", "verify", saved[0]}).exit_code, 0);
 }
 
+TEST_F(CheckpointProgram, ExportsAndImportsWeights) {
+  const Finished out = outboard({"ckpt", "export", folder.path("run"), folder.path("hf"), "--dtype",
+                                 "f32", "--max-shard-size", "12KB"});
+  EXPECT_EQ(out.exit_code, 0) << out.err;
+  EXPECT_TRUE(has(out.out, saved[1] + ": 2 tensors to " + folder.path("hf") + ", 3 files"))
+      << out.out;
+  const Finished in =
+      outboard({"ckpt", "import", folder.path("hf"), folder.path("imported"), "--dtype", "f16"});
+  EXPECT_EQ(in.exit_code, 0) << in.err;
+  EXPECT_TRUE(has(in.out, folder.path("imported/save-00000001"))) << in.out;
+  EXPECT_EQ(outboard({"ckpt", "verify", folder.path("imported")}).exit_code, 0);
+  EXPECT_TRUE(has(outboard({"ckpt", "ls", folder.path("imported")}).out, "step 0, 2 parameters"));
+  const Finished differ = outboard({"ckpt", "diff", saved[1], folder.path("imported")});
+  EXPECT_TRUE(has(differ.out, "'wte': exp_avg differs")) << differ.out;
+  EXPECT_FALSE(has(differ.out, "master differs")) << differ.out;
+  EXPECT_FALSE(has(differ.out, "dtype")) << differ.out;
+}
+
+TEST_F(CheckpointProgram, ExportsUnderOtherNamesAndShapes) {
+  const auto names = [&](const std::string& text) {
+    std::ofstream(folder.path("names.json")) << text;
+  };
+  names(R"({"wte": {"name": "transformer.wte.weight", "shape": [30, 100]}, "head": "lm"})");
+  const std::vector<std::string> words = {"ckpt",
+                                          "export",
+                                          folder.path("run"),
+                                          folder.path("hf"),
+                                          "--rename",
+                                          folder.path("names.json")};
+  EXPECT_EQ(outboard(words).exit_code, 0);
+  names(R"({"transformer.wte.weight": "wte", "lm": "head"})");
+  EXPECT_EQ(outboard({"ckpt", "import", folder.path("hf"), folder.path("imported"), "--rename",
+                      folder.path("names.json")})
+                .exit_code,
+            0);
+  EXPECT_FALSE(has(outboard({"ckpt", "diff", saved[1], folder.path("imported")}).out, "only"));
+  for (const char* bad : {"[1]", "{", R"({"wte": 3})", R"({"wte": {}})", R"({"wte": {"shape": 3}})",
+                          R"({"wte": {"shape": [-3]}})", R"({"wte": {"names": "x"}})"}) {
+    names(bad);
+    expect_refused(words, "--rename '" + folder.path("names.json"));
+  }
+  names(R"({"wte": {"shape": [7]}})");
+  const Finished there = outboard(words);
+  EXPECT_EQ(there.exit_code, 2);
+  EXPECT_TRUE(has(there.err, "has 7 elements and the parameter 3000")) << there.err;
+  expect_refused({"ckpt", "export", saved[0], folder.path("x"), "--dtype", "f64"}, "f64");
+  const Finished llmc =
+      outboard({"ckpt", "export", saved[0], folder.path("x"), "--format", "llmc"});
+  EXPECT_EQ(llmc.exit_code, 1);
+  EXPECT_TRUE(has(llmc.err, "no transformer of examples/gpt")) << llmc.err;
+}
+
 TEST_F(CheckpointProgram, SaysWhatIsNotThere) {
   const Finished finished = outboard({"ckpt", "ls", folder.path("nowhere")});
   EXPECT_EQ(finished.exit_code, 1);

@@ -4,13 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "outboard/outboard.hpp"
 #include "process.hpp"
 #include "text_support.hpp"
 
@@ -327,6 +330,44 @@ TEST_F(GptPrograms, RefusesToGoOnFromAnotherRun) {
   write("text.txt", other);
   expect_refused(resume({"--steps", "3"}), {"of another run", "60000 tokens ("});
   expect_refused(train({"--save-every", "5"}), {"--save-every needs --save"});
+}
+
+TEST_F(GptPrograms, BeginsWithImportedWeights) {
+  ASSERT_EQ(train({"--steps", "2", "--save", path("run")}).exit_code, 0);
+  const auto begin_with = [&](outboard::WeightsFile file, const std::string& name) {
+    outboard::export_weights(path("run"), path(name), {.file = file});
+    outboard::import_weights(path(name), path(name + " imported"),
+                             {.file = file, .dtype = outboard::DType::f16});
+    const Finished run = train({"--steps", "2", "--resume", path(name + " imported"), "--log",
+                                path(name + ".jsonl"), "--digest"});
+    EXPECT_EQ(run.exit_code, 0) << run.err;
+    EXPECT_TRUE(has(run.out, "save-00000001', after step 0")) << run.out;
+    const std::size_t digest = run.out.find("state digest: ");
+    return run.out.substr(digest, run.out.find('\n', digest) - digest);
+  };
+  const std::string one = begin_with(outboard::WeightsFile::llmc, "gpt2.bin");
+  EXPECT_EQ(one, begin_with(outboard::WeightsFile::safetensors, "hf"));
+  EXPECT_TRUE(has(one, "state digest: ")) << one;
+  expect_refused(train({"--steps", "2", "--resume", path("gpt2.bin imported"), "--heads", "1"}),
+                 {"heads and this run's model 1"});
+}
+
+TEST_F(GptPrograms, KeepsAsManyCheckpointsAsAskedAndLogsTheirDigests) {
+  const std::vector<std::string> words{"--steps",      "4", "--save", path("run"),
+                                       "--save-every", "1", "--log",  path("log.jsonl"),
+                                       "--keep",       "0", "--seed", "3"};
+  ASSERT_EQ(train(words).exit_code, 0);
+  const auto all = outboard::list_checkpoints(path("run"));
+  ASSERT_EQ(all.size(), 4U);
+  std::ifstream log(path("log.jsonl"));
+  std::size_t step = 0;
+  for (std::string line; std::getline(log, line); ++step) {
+    char digest[17] = {};
+    std::snprintf(digest, sizeof(digest), "%016" PRIx64,
+                  outboard::inspect_checkpoint(all.at(step)).digest);
+    EXPECT_TRUE(has(line, std::string("\"digest\":\"") + digest)) << line;
+  }
+  EXPECT_EQ(step, 4U);
 }
 
 }  // namespace
