@@ -48,6 +48,7 @@ class Engine::Impl {
     machine_ = config_.host.synthetic_topology.empty()
                    ? topology::discover()
                    : topology::synthetic(config_.host.synthetic_topology);
+    if (config_.host.threads_per_node == 0) machine_ = topology::within_quota(std::move(machine_));
     const std::uint32_t reserve =
         config_.host.reserve_cores.value_or(engine::default_reserve(machine_, config_.schedule));
     threads_ = topology::choose_threads(machine_, config_.host.threads_per_node, reserve);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 #include <string>
+#include <utility>
 
 #include "outboard/error.hpp"
 #include "topology/machine.hpp"
@@ -48,6 +49,27 @@ std::uint32_t default_reserve(const Machine& machine) noexcept {
   return cores > 2 ? 1 : 0;
 }
 
+Machine within_quota(Machine machine) {
+  const std::size_t nodes = machine.nodes.size();
+  if (machine.quota_cores == 0 || machine.quota_cores >= nodes) return machine;
+  Node all = machine.nodes.front();
+  for (std::size_t i = 1; i < nodes; ++i) {
+    const Node& node = machine.nodes[i];
+    all.cores.insert(all.cores.end(), node.cores.begin(), node.cores.end());
+    all.cpus.insert(all.cpus.end(), node.cpus.begin(), node.cpus.end());
+    all.memory_bytes += node.memory_bytes;
+  }
+  std::ranges::sort(all.cores);
+  std::ranges::sort(all.cpus);
+  machine.nodes = {std::move(all)};
+  machine.distances.clear();
+  machine.numa_known = false;
+  for (MemoryNode& memory : machine.memory_nodes) memory.nearest = 0;
+  machine.notes += "NUMA: not used (a CPU quota of " + std::to_string(machine.quota_cores) +
+                   " for " + std::to_string(nodes) + " nodes); one node, no memory is bound\n";
+  return machine;
+}
+
 ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_node,
                             std::uint32_t reserve_cores) {
   ThreadChoice choice;
@@ -69,6 +91,7 @@ ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_no
   if (machine.quota_cores > 0 && sum(choice.threads_per_node) > machine.quota_cores) {
     shrink_to(choice.threads_per_node, machine.quota_cores);
     why += ", CPU quota " + std::to_string(machine.quota_cores);
+    if (!machine.quota_source.empty()) why += " (" + machine.quota_source + ")";
   }
   if (sum(choice.threads_per_node) > kMostThreads) {
     shrink_to(choice.threads_per_node, kMostThreads);

@@ -58,6 +58,10 @@ inline constexpr std::uint32_t kMostThreads = 4096;  ///< of one engine, on all 
 /// @throws Error{invalid_config} naming the file if hwloc cannot read it.
 [[nodiscard]] Machine read_xml(const std::string& path);
 
+/// The machine as one node where its quota is of fewer cores than it has nodes, each of which would
+/// need a thread of its own: the threads then run on every allowed cpu.
+[[nodiscard]] Machine within_quota(Machine machine);
+
 /// Threads for each node: explicit `threads_per_node` if not 0; else its allowed physical cores,
 /// less `reserve_cores` (taken from the last node, at least one stays), within the quota. `why`
 /// says it in words. Never more than kMostThreads in all.

@@ -3,6 +3,8 @@
 
 #include "support/expect_error.hpp"
 
+#include "topology/cgroup_quota.hpp"
+#include "topology/fixture_root.hpp"
 #include "topology/machine.hpp"
 
 namespace outboard::topology {
@@ -49,6 +51,41 @@ TEST(ChooseThreads, EveryNodeKeepsOneThreadBelowTheQuota) {
             (Threads{1, 1, 1, 1}));
   EXPECT_EQ(choose_threads(machine_of("core:1 pu:1"), 0, 5).why,
             "1 thread: 1 allowed physical cores");
+}
+
+TEST(ChooseThreads, AQuotaOfFewerCoresThanNodesMakesThemOne) {
+  const Machine machine = within_quota(machine_of("numa:4 core:2 pu:2", 1));
+  ASSERT_EQ(machine.nodes.size(), 1U);
+  EXPECT_EQ(machine.nodes[0].cores, (std::vector<std::uint32_t>{0, 2, 4, 6, 8, 10, 12, 14}));
+  EXPECT_EQ(machine.nodes[0].cpus.size(), 16U);
+  EXPECT_FALSE(machine.numa_known);
+  EXPECT_NE(machine.notes.find("a CPU quota of 1 for 4 nodes"), std::string::npos);
+  EXPECT_EQ(choose_threads(machine, 0, 0).threads_per_node, (Threads{1}));
+  EXPECT_EQ(within_quota(machine_of("numa:4 core:2 pu:1", 4)).nodes.size(), 4U);
+  EXPECT_EQ(within_quota(machine_of("numa:4 core:2 pu:1", 0)).nodes.size(), 4U);
+}
+
+/// Quotas as control groups write them, on a machine of twelve cores.
+TEST(ChooseThreads, StateTheQuotaWithItsSource) {
+  struct Case {
+    const char* cpu_max;
+    std::uint32_t threads;
+  };
+  for (const Case& c : {Case{"400000 100000", 4}, Case{"765000 100000", 7}, Case{"50000 100000", 1},
+                        Case{"max 100000", 12}}) {
+    testing::FixtureRoot root;
+    root.write("/proc/self/cgroup", "0::/slice/job\n");
+    root.write("/sys/fs/cgroup/slice/cpu.max", std::string(c.cpu_max) + "\n");
+    const CpuQuota quota = read_quota(root.path());
+    Machine machine = machine_of("core:12 pu:1", quota.cores);
+    machine.quota_source = quota.source;
+    const ThreadChoice choice = choose_threads(machine, 0, 0);
+    EXPECT_EQ(choice.threads_per_node, (Threads{c.threads})) << c.cpu_max;
+    const bool limited = c.threads < 12;
+    EXPECT_EQ(choice.why.find("slice/cpu.max = " + std::string(c.cpu_max)) != std::string::npos,
+              limited)
+        << choice.why;
+  }
 }
 
 TEST(ChooseThreads, MoreThanASystemGivesAreRefusedWithTheLimit) {
