@@ -97,6 +97,22 @@ plan::ModelLayout AutoPlacement::layout() const {
   return layout;
 }
 
+/// A node without room for a bucket, or too slow for one, has nothing to be measured with. The plan
+/// would take its rate of 0 for an instant one.
+plan::Rates AutoPlacement::rates_in_use() const {
+  plan::Rates rates = rates_;
+  rates.node_elems_per_s.clear();
+  rates.node_sums_per_s.clear();
+  for (std::size_t node = 0; node < rates_.node_elems_per_s.size(); ++node) {
+    if (flow_.layout.node_elems[node] == 0) continue;
+    rates.node_elems_per_s.push_back(rates_.node_elems_per_s[node]);
+    if (!rates_.node_sums_per_s.empty()) {
+      rates.node_sums_per_s.push_back(rates_.node_sums_per_s[node]);
+    }
+  }
+  return rates.node_elems_per_s.empty() ? rates_ : rates;
+}
+
 double AutoPlacement::predict(const plan::StepModel& model,
                               const std::vector<plan::Home>& homes) const {
   std::vector<plan::BucketPlace> places;
@@ -115,7 +131,7 @@ std::optional<AutoPlacement::Choice> AutoPlacement::choose(std::uint64_t budget_
   const plan::Policy policy{
       .kind = plan::PolicyKind::automatic, .streaming = false, .schedule = schedule_};
   const std::uint64_t sum_bytes = flow_.options.micro_batches > 0 ? sizeof(float) : 0;
-  const plan::Plan found = plan::plan(layout, rates_, *times,
+  const plan::Plan found = plan::plan(layout, rates_in_use(), *times,
                                       {budget_bytes, flow_.state_bytes().most + sum_bytes}, policy);
   Choice choice;
   for (const plan::BucketPlace& place : found.buckets) choice.homes.push_back(place.home);

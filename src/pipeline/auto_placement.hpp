@@ -57,6 +57,7 @@ class AutoPlacement {
 
  private:
   [[nodiscard]] plan::ModelLayout layout() const;
+  [[nodiscard]] plan::Rates rates_in_use() const;
   [[nodiscard]] double predict(const plan::StepModel& model,
                                const std::vector<plan::Home>& homes) const;
 

@@ -166,6 +166,21 @@ TEST(Automatic, LeavesAllOnTheHostWhereItIsHidden) {
   EXPECT_GT(seen.stats.predicted_step_us, 0.0);
 }
 
+/// Nothing measures a node that gets no bucket, and it is no instant one.
+TEST(Automatic, ANodeWithoutABucketIsAsIfItWereNotThere) {
+  for (const std::uint64_t seed : {2U, 4U, 6U}) {
+    const TinyOptions one = automatic(model_of({.seed = seed, .update_ns = 90.0}));
+    TinyOptions two = one;
+    two.config.host.synthetic_topology = "numa:2 core:1 pu:1";
+    two.device.rates.host_elems_per_s.push_back(1.0);
+    const Measured alone = measure(one);
+    const Measured seen = measure(two);
+    EXPECT_GT(alone.stats.device_fraction, 0.0);
+    EXPECT_EQ(seen.stats.device_fraction, alone.stats.device_fraction) << "seed " << seed;
+    EXPECT_EQ(seen.stats.predicted_step_us, alone.stats.predicted_step_us) << "seed " << seed;
+  }
+}
+
 // --- what it may not change ----------------------------------------------------------------------
 
 void expect_no_bit_changes(std::uint64_t seed, std::uint32_t micro_batches) {
