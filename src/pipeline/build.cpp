@@ -25,6 +25,15 @@ Config with_room_to_move(Config config) {
   return config;
 }
 
+/// Elements of state that the host ever gets; those of a fraction before whole buckets round it.
+std::uint64_t host_elems(const Config& config, std::span<const ParameterInput> parameters) {
+  std::uint64_t elems = 0;
+  for (const ParameterInput& input : parameters) elems += input.elems;
+  if (config.keep_host_room) return elems;
+  if (config.placement == Placement::device_resident) return 0;
+  return static_cast<std::uint64_t>(static_cast<double>(elems) * (1.0 - config.device_fraction));
+}
+
 }  // namespace
 
 Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
@@ -35,9 +44,7 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
   try {
     {
       std::unique_lock lock(flow_.mutex);
-      std::uint64_t elems = 0;
-      for (const ParameterInput& input : model.parameters) elems += input.elems;
-      node_shares_.decide(lock, machine, elems);
+      node_shares_.decide(lock, machine, host_elems(config_, model.parameters));
     }
     resident_.emplace(flow_);
     streamed_.emplace(flow_, *resident_);

@@ -68,6 +68,7 @@ struct Pipeline::Mark {
               pipeline.flow_.buckets.size()},
         slots(pipeline.slots_),
         node_elems(pipeline.flow_.layout.node_elems),
+        node_limits(pipeline.node_shares_.limits()),
         homes(pipeline.flow_.homes()),
         streamed(pipeline.streamed_->mark()),
         uploads_ahead(pipeline.flow_.options.uploads_ahead),
@@ -80,6 +81,7 @@ struct Pipeline::Mark {
   Sizes sizes;
   std::size_t slots;
   std::vector<std::uint64_t> node_elems;
+  NodeShares::Limits node_limits;
   std::vector<plan::Home> homes;
   Streamed::Mark streamed;
   bool uploads_ahead;
@@ -170,6 +172,7 @@ void Pipeline::roll_back(Mark& mark) noexcept {
   cut(flow_.layout.segments, mark.sizes.segments);
   cut(flow_.layout.buckets, mark.sizes.buckets);
   flow_.layout.node_elems.swap(mark.node_elems);
+  node_shares_.go_back(mark.node_limits);
   cut(host_room_, mark.sizes.buckets);
   cut(reported_overflows_, mark.sizes.parameters);
   slots_ = mark.slots;

@@ -19,7 +19,8 @@ class NodeShares {
  public:
   explicit NodeShares(Flow& flow) : flow_(flow) {}
 
-  /// Once, for a model of so many elements. May measure: nothing else may be running. Waits.
+  /// Once, for a model of so many elements on the host. May measure: nothing else may be running.
+  /// Waits.
   void decide(std::unique_lock<std::mutex>& lock, const topology::Machine& machine,
               std::uint64_t elems);
   /// One for each node, after decide().
@@ -27,6 +28,10 @@ class NodeShares {
   /// Deals buckets out again where a node's memory is too small for its share. `state_bytes`: of
   /// one element, with its sum.
   void fit(const topology::Machine& machine, plan::PlacedModel& placed, std::uint64_t state_bytes);
+  /// By node, which had too little memory for its share, to go back to when a commit() fails.
+  using Limits = std::vector<bool>;
+  [[nodiscard]] const Limits& limits() const noexcept { return limited_; }
+  void go_back(Limits& limits) noexcept { limited_.swap(limits); }
   /// "" for one node; else a line for all, and one for each node that is short of memory.
   [[nodiscard]] std::string describe() const;
 
@@ -34,7 +39,7 @@ class NodeShares {
   Flow& flow_;
   std::vector<double> rates_;
   std::string source_;
-  std::vector<bool> limited_;  // by the last commit() that had state for the host
+  Limits limited_;  // by the last commit() that had state for the host
 };
 
 }  // namespace outboard::pipeline

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "support/expect_error.hpp"
 #include "support/tiny_trainer.hpp"
 
 namespace outboard::testing {
@@ -93,6 +94,24 @@ TEST(NodeShares, WhatANodeHasNoRoomForGoesToTheOthers) {
   expect_line(seen.description, "node 0: less than its rate's share of the state");
   EXPECT_EQ(seen.description.find("node 1: less"), std::string::npos);
   EXPECT_EQ(seen.digest, digest_of_one_node());
+}
+
+/// What a later commit() has found of the nodes' memory goes with it.
+TEST(NodeShares, ACommitThatFailsLeavesThemAsTheyWere) {
+  TinyTrainer trainer(model("numa:2(memory=8MB) core:2 pu:1", {3e8, 1e8}));
+  trainer.start_with(2);
+  const std::string before = trainer.engine().describe();
+  EXPECT_EQ(before.find("less than its rate's share"), std::string::npos) << before;
+  void* const weight = trainer.gpu().allocate(std::size_t{2} << 20);
+  trainer.gpu().synchronize();
+  (void)trainer.engine().add_parameter({.name = "late",
+                                        .dtype = DType::f16,
+                                        .elems = std::size_t{1} << 20,
+                                        .data = weight,
+                                        .group = trainer.group(0)});
+  // Nobody has written it, and what the software GPU allocates is not a number.
+  expect_error(ErrorCode::invalid_argument, {"NaN", "'late'"}, [&] { trainer.engine().commit(); });
+  EXPECT_EQ(trainer.engine().describe(), before);
 }
 
 TEST(NodeShares, AreNoLineForOneNode) {
