@@ -11,14 +11,17 @@ namespace {
 
 constexpr unsigned kCapIpcLock = 14;
 
-bool may_lock_all() {
+/// What /proc/self/status says behind `key`, in this base; 0 without it.
+std::uint64_t own_status(const std::string& key, int base) {
   std::ifstream status("/proc/self/status");
-  const std::string key = "CapEff:";
   for (std::string line; std::getline(status, line);) {
-    if (!line.starts_with(key)) continue;
-    return (std::strtoull(line.c_str() + key.size(), nullptr, 16) >> kCapIpcLock & 1U) != 0;
+    if (line.starts_with(key)) return std::strtoull(line.c_str() + key.size(), nullptr, base);
   }
-  return false;
+  return 0;
+}
+
+bool may_lock_all() {
+  return (own_status("CapEff:", 16) >> kCapIpcLock & 1U) != 0;
 }
 
 }  // namespace
@@ -30,9 +33,13 @@ std::optional<std::uint64_t> read_lock_limit() {
   return limit.rlim_cur;
 }
 
-std::string how_to_lock_more(std::optional<std::uint64_t> limit) {
-  if (!limit) return "";
-  return "the limit on locked memory is " + std::to_string(*limit) +
+LockUse read_lock_use() {
+  return {read_lock_limit(), own_status("VmLck:", 10) << 10};
+}
+
+std::string why_refused(const LockUse& use, std::uint64_t bytes) {
+  if (!use.limit || use.locked_bytes + bytes <= *use.limit) return "the limit is the device's own";
+  return "the limit on locked memory is " + std::to_string(*use.limit) +
          " bytes (RLIMIT_MEMLOCK): raise it with `ulimit -l unlimited`, for a container with "
          "`--ulimit memlock=-1`, for a service with LimitMEMLOCK=infinity in its unit";
 }

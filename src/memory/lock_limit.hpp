@@ -12,7 +12,14 @@ namespace outboard::memory {
 /// CAP_IPC_LOCK.
 [[nodiscard]] std::optional<std::uint64_t> read_lock_limit();
 
-/// The limit, and how to raise it, for the end of a sentence. "" without a limit.
-[[nodiscard]] std::string how_to_lock_more(std::optional<std::uint64_t> limit);
+struct LockUse {
+  std::optional<std::uint64_t> limit{};  ///< as read_lock_limit()
+  std::uint64_t locked_bytes = 0;        ///< of this process
+};
+[[nodiscard]] LockUse read_lock_use();
+
+/// Why nobody could lock `bytes` more, and what helps, for the end of a sentence: the limit, if it
+/// leaves less than that; else the device has a limit of its own.
+[[nodiscard]] std::string why_refused(const LockUse& use, std::uint64_t bytes);
 
 }  // namespace outboard::memory

@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "memory/huge_pages.hpp"
 #include "memory/lock_limit.hpp"
@@ -42,11 +43,10 @@ void Pipeline::report_staging() {
         std::to_string(scalars_.bytes()) + " bytes";
   }
   if (text.empty()) return;
-  const std::string more = memory::how_to_lock_more(memory::read_lock_limit());
-  if (refused && !more.empty()) {
-    text += "; " + more;
-  } else if (refused) {
-    text += "; the limit is the device's own";
+  if (refused) {
+    const std::uint64_t unpinned = staging.wanted_bytes() - staging.pinned_bytes() +
+                                   (scalars_.region().pinned() ? 0 : scalars_.bytes());
+    text += "; " + memory::why_refused(memory::read_lock_use(), unpinned);
   } else {
     text += "; raise Config::pinned_slots";
   }
@@ -57,12 +57,14 @@ void Pipeline::report_staging() {
   warn("pinned host memory: " + text);
 }
 
+/// One warning for all commits: what refuses one of them refuses the next.
 void Pipeline::pin_streamed_state() {
   const std::string text = streamed_->pin();
-  if (!text.empty() && config_.strict_pinning) {
+  if (text.empty()) return;
+  if (config_.strict_pinning) {
     throw Error(ErrorCode::out_of_memory, text + ", or do without Config::strict_pinning");
   }
-  warn(text);
+  if (!std::exchange(told_unpinned_state_, true)) warn(text);
 }
 
 std::string Pipeline::unpinned_staging(const memory::StagingPool& staging) const {

@@ -259,6 +259,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   bool streams_created_ = false;
   bool remade_ = false;
   std::vector<std::uint64_t> reported_overflows_;
+  bool told_unpinned_state_ = false;
   std::uint64_t steps_ = 0;
   std::uint64_t norms_pending_ = 0;  // tasks that take the norm of a sum
   std::int64_t busy_before_ns_ = 0;  // the nodes' time in commit()

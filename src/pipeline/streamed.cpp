@@ -6,6 +6,7 @@
 
 #include "core/host_layout.hpp"
 #include "core/round_up.hpp"
+#include "memory/lock_limit.hpp"
 
 namespace outboard::pipeline {
 
@@ -106,14 +107,20 @@ std::string Streamed::pin() {
   if (buckets_.empty()) return {};
   std::size_t wanted = 0;
   std::size_t obtained = 0;
+  std::size_t refused = SIZE_MAX;  // the smallest
   for (const Generation& generation : flow_.generations) {
     for (const auto& info : generation.state.arenas()) {
       const std::span<std::byte> memory = info.arena.bytes();
-      if (memory.empty() || pinned(memory.data())) continue;
+      if (memory.empty()) continue;
       wanted += memory.size();
       pinned_.reserve(pinned_.size() + 1);
-      if (!flow_.backend.register_host(memory)) continue;
-      pinned_.push_back(memory);
+      if (!pinned(memory.data())) {
+        if (!flow_.backend.register_host(memory)) {
+          refused = std::min(refused, memory.size());
+          continue;
+        }
+        pinned_.push_back(memory);
+      }
       obtained += memory.size();
     }
   }
@@ -121,8 +128,8 @@ std::string Streamed::pin() {
   return "pinned host memory: streamed optimizer state takes " + std::to_string(wanted) +
          " bytes, " + std::to_string(obtained) +
          " are pinned; the device copies the rest from and to pageable memory, which is slower and "
-         "may keep step() until a copy is done. Raise the limit on locked memory (ulimit -l), or "
-         "use Placement::host";
+         "may keep step() until a copy is done; " +
+         memory::why_refused(memory::read_lock_use(), refused) + "; or use Placement::host";
 }
 
 bool Streamed::pinned(const void* arena) const noexcept {
