@@ -27,7 +27,7 @@ ROOM_EDGES = {
     # Nor this: runs whole steps through the public interface and compares them with the planner.
     "step_bench": {"plan"},
     # Nor this: what a machine offers and forbids, for the command line.
-    "inspect": {"topology", "plan", "simd"},
+    "inspect": {"topology", "device", "plan", "simd"},
 }
 ROOMS = set(ROOM_EDGES) | {"simd"}
 LEAF = "simd"  # includes nothing of the others, not even core or the public headers

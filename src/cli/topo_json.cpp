@@ -142,12 +142,11 @@ std::string topo_json(const HostReport& report) {
                       {"memory_nodes", memory_nodes(report)},
                       {"distances", machine.distances},
                       {"threads_why", report.threads.why},
+                      {"shares_by", "threads"},
                       {"bucket_nodes", report.bucket_nodes}};
-  if (!report.question.described()) {
-    out["limits"] = limits(report);
-    out["gpus"] = gpus(report);
-    out["visible"] = visible(report);
-  }
+  if (!report.question.described()) out["limits"] = limits(report);
+  if (report.question.synthetic.empty()) out["gpus"] = gpus(report);
+  if (!report.question.described()) out["visible"] = visible(report);
   add_live(out, report);
   return out.dump(2) + "\n";
 }

@@ -92,7 +92,7 @@ std::string topo_picture(const HostReport& report) {
   }
   text += "# a core that updates, . one that is left alone\n";
   if (nodes == 1) return text + "every bucket is updated on node 0\n";
-  std::string order = "equal buckets, in forward order, are updated on nodes";
+  std::string order = "shared out by threads, equal buckets in forward order go to nodes";
   for (const std::uint32_t node : report.bucket_nodes) order += " " + std::to_string(node);
   return text + wrapped(order + " ...", 0);
 }

@@ -149,6 +149,9 @@ std::string node_rows(const HostReport& report) {
                   memory.os_index, "-", "-", show_bytes(memory.memory_bytes).c_str(), "-", "-",
                   memory.nearest);
   }
+  if (machine.nodes.size() > 1) {
+    text += "share: by threads; an engine whose nodes update at other rates goes by those\n";
+  }
   for (std::size_t i = 0; i < machine.nodes.size(); ++i) {
     text += print("node %zu's cpus: ", i);
     text += wrapped(cpu_list(machine.nodes[i].cpus), print("node %zu's cpus: ", i).size());
@@ -165,7 +168,10 @@ std::string model_of(const HostReport& report, const Gpu& gpu) {
 }
 
 std::string gpu_rows(const HostReport& report) {
-  if (report.gpus.empty()) return "\nno NVIDIA GPU on the PCI bus\n";
+  const bool file = !report.question.xml.empty();
+  if (report.gpus.empty()) {
+    return file ? "\nno NVIDIA GPU in the file\n" : "\nno NVIDIA GPU on the PCI bus\n";
+  }
   std::string text =
       print("\n%3s  %-16s %-7s %-24s %s\n", "GPU", "PCI address", "node", "link", "model");
   for (std::size_t i = 0; i < report.gpus.size(); ++i) {
@@ -247,7 +253,8 @@ std::string cpu_list(const std::vector<std::uint32_t>& cpus) {
 
 std::string topo_text(const HostReport& report) {
   std::string text = head(report) + node_rows(report);
-  if (!report.question.described()) text += gpu_rows(report) + visible_rows(report);
+  if (report.question.synthetic.empty()) text += gpu_rows(report);
+  if (!report.question.described()) text += visible_rows(report);
   return text + other_notes(report.machine);
 }
 

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "outboard/device.hpp"
 
+#include <array>
+
 #include "device/backend.hpp"
+#include "device/backends.hpp"
 #include "device/sim/sim_backend.hpp"
 
 namespace outboard {
@@ -12,6 +15,11 @@ Device Device::sim(const sim::Options& options) {
 
 std::string_view Device::name() const noexcept {
   return backend_->name();
+}
+
+std::span<const std::string_view> device::built_backends() noexcept {
+  static constexpr std::array<std::string_view, 1> kNames = {"sim"};
+  return kNames;
 }
 
 }  // namespace outboard

@@ -39,6 +39,20 @@ Check check_driver(const HostReport& report) {
   return check;
 }
 
+Check check_backends(const HostReport& report) {
+  Check check{"back-ends", Health::ok, "software GPU", ""};
+  if (std::ranges::find(report.backends, "cuda") != report.backends.end()) {
+    check.found += ", CUDA";
+    return check;
+  }
+  check.found += "; this build has no CUDA back-end";
+  if (report.driver && report.driver->report.state == DriverState::ready) {
+    check.health = Health::warn;
+    check.remedy = "no GPU of this machine is used: take a build with a CUDA back-end";
+  }
+  return check;
+}
+
 void add_gpu(std::vector<Check>& checks, const Gpu& gpu) {
   Check place{"GPU " + gpu.pci_address.substr(gpu.pci_address.find(':') + 1), Health::ok, "", ""};
   if (!gpu.model.empty()) place.found = gpu.model + ", ";
@@ -137,6 +151,10 @@ Check check_memory(const HostReport& report) {
 
 Check check_numa(const HostReport& report) {
   const topology::Machine& machine = report.machine;
+  if (!machine.numa_known && machine.notes.find("NUMA: not used") != std::string::npos) {
+    return {"NUMA", Health::warn, "not used: the CPU quota is of fewer cores than there are nodes",
+            "raise the quota; until then one node stands for all, and no memory is bound"};
+  }
   if (!machine.numa_known) {
     return {"NUMA", Health::warn, "not available: one node stands for all",
             "on one socket nothing is lost; else mount /sys, or use a kernel with NUMA"};
@@ -219,21 +237,22 @@ std::string show_link(const topology::PciLink& link) {
   };
   constexpr std::array<Generation, 6> kGenerations = {
       {{2.5, "1.0"}, {5.0, "2.0"}, {8.0, "3.0"}, {16.0, "4.0"}, {32.0, "5.0"}, {64.0, "6.0"}}};
-  if (link.lanes == 0) return "unknown";
+  std::array<char, 32> rate{};
+  (void)std::snprintf(rate.data(), rate.size(), "%.1f GB/s", link.bytes_per_s() / 1e9);
+  if (link.lanes == 0) return link.told_bytes_per_s > 0.0 ? rate.data() : "unknown";
   const double speed = std::max(link.gt_per_s, link.most_gt_per_s);
   std::string text = "PCIe";
   for (const Generation& generation : kGenerations) {
     if (generation.gt_per_s == speed) text += std::string(" ") + generation.name;
   }
   text += " x" + std::to_string(link.lanes);
-  std::array<char, 32> rate{};
-  (void)std::snprintf(rate.data(), rate.size(), ", %.1f GB/s", link.bytes_per_s() / 1e9);
-  return speed > 0.0 ? text + rate.data() : text;
+  return speed > 0.0 ? text + ", " + rate.data() : text;
 }
 
 std::vector<Check> checks_of(const HostReport& report) {
   std::vector<Check> checks;
   if (report.driver) checks.push_back(check_driver(report));
+  if (!report.backends.empty()) checks.push_back(check_backends(report));
   for (const Gpu& gpu : report.gpus) add_gpu(checks, gpu);
   if (!report.visible.note.empty()) {
     checks.push_back({"visible GPUs", Health::warn, report.visible.note,

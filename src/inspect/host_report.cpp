@@ -5,7 +5,9 @@
 #include <array>
 #include <cstdlib>
 #include <numeric>
+#include <utility>
 
+#include "device/backends.hpp"
 #include "plan/interleave.hpp"
 #include "simd/target.hpp"
 
@@ -20,7 +22,7 @@ topology::Machine machine_of(const Question& question) {
   return topology::discover(question.root);
 }
 
-// The engine shares the state out by the threads of each node.
+// As the engine does while nobody has measured the nodes.
 void add_shares(HostReport& report) {
   const std::vector<std::uint32_t>& threads = report.threads.threads_per_node;
   const std::vector<double> weights(threads.begin(), threads.end());
@@ -93,10 +95,14 @@ HostReport inspect(const Question& question, const Probes& probes) {
   HostReport report;
   report.question = question;
   report.machine = machine_of(question);
+  if (question.threads_per_node == 0) {
+    report.machine = topology::within_quota(std::move(report.machine));
+  }
   report.threads = topology::choose_threads(
       report.machine, question.threads_per_node,
       question.reserve_cores.value_or(topology::default_reserve(report.machine)));
   add_shares(report);
+  if (!question.xml.empty()) report.gpus = topology::read_xml_gpus(question.xml, report.machine);
   if (question.described()) return report;
   report.limits = topology::read_host_limits(question.root);
   report.memory = topology::read_memory_limit(question.root);
@@ -105,6 +111,7 @@ HostReport inspect(const Question& question, const Probes& probes) {
   report.binding = topology::probe_binding(probes.binding);
   report.kernels = Kernels{std::string(simd::active_target()), simd::supported_targets(),
                            simd::environment_problem()};
+  for (const std::string_view name : device::built_backends()) report.backends.emplace_back(name);
   return report;
 }
 

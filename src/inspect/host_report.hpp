@@ -53,17 +53,20 @@ struct HostReport {
   Question question;
   topology::Machine machine;
   topology::ThreadChoice threads;
-  std::vector<double> shares;               ///< of the state, of each node; they add up to 1
+  /// Of the state, of each node, by its threads; they add up to 1. An engine may find at commit()
+  /// that nodes update at other rates, and shares it out by those.
+  std::vector<double> shares;
   std::vector<std::uint32_t> bucket_nodes;  ///< of equal buckets, the first in forward order
   topology::HostLimits limits;              ///< empty for a described machine
   topology::MemoryLimit memory;             ///< likewise
-  std::vector<topology::Gpu> gpus;
-  topology::VisibleGpus visible;  ///< what CUDA_VISIBLE_DEVICES leaves
+  std::vector<topology::Gpu> gpus;          ///< of all but a made-up machine
+  topology::VisibleGpus visible;            ///< what CUDA_VISIBLE_DEVICES leaves
   std::optional<std::string> visible_devices;
   // Of the running system only:
   std::optional<DriverFindings> driver;
   std::optional<topology::BindingReport> binding;
   std::optional<Kernels> kernels;
+  std::vector<std::string> backends;  ///< of this build: device::built_backends()
 };
 
 /// Reads and asks; changes nothing. Where the driver lists no devices, CUDA_VISIBLE_DEVICES is

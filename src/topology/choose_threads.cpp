@@ -61,10 +61,11 @@ Machine within_quota(Machine machine) {
   }
   std::ranges::sort(all.cores);
   std::ranges::sort(all.cpus);
+  for (const MemoryNode& memory : machine.memory_nodes) all.memory_bytes += memory.memory_bytes;
+  machine.memory_nodes.clear();  // no arena can be bound to them
   machine.nodes = {std::move(all)};
   machine.distances.clear();
   machine.numa_known = false;
-  for (MemoryNode& memory : machine.memory_nodes) memory.nearest = 0;
   machine.notes += "NUMA: not used (a CPU quota of " + std::to_string(machine.quota_cores) +
                    " for " + std::to_string(nodes) + " nodes); one node, no memory is bound\n";
   return machine;

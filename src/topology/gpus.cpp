@@ -132,6 +132,7 @@ Choice choose(std::string_view word, std::span<const DriverDevice> devices) {
 }  // namespace
 
 double PciLink::bytes_per_s() const noexcept {
+  if (lanes == 0) return told_bytes_per_s;
   const double speed = most_gt_per_s > 0.0 ? most_gt_per_s : gt_per_s;
   // Two of ten bits are the line's own up to 5 GT/s, two of 130 beyond.
   return speed * 1e9 / 8.0 * (speed <= 5.0 ? 0.8 : 128.0 / 130.0) * lanes;

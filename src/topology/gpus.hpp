@@ -20,6 +20,7 @@ struct PciLink {
   std::uint32_t lanes = 0;
   double most_gt_per_s = 0.0;  ///< what the GPU is built for
   std::uint32_t most_lanes = 0;
+  double told_bytes_per_s = 0.0;  ///< of the whole link, where nothing tells of lanes
 
   /// Each way, at full speed on the lanes in use, before packets' heads; 0: unknown.
   [[nodiscard]] double bytes_per_s() const noexcept;
@@ -38,6 +39,10 @@ struct Gpu {
 /// for what it reads. What numa_node says is looked for among the machine's nodes and never used
 /// as an index; where it names none of them, the list of near cpus may tell.
 [[nodiscard]] std::vector<Gpu> read_gpus(const std::string& root, const Machine& machine);
+
+/// The same from a file that hwloc wrote with its devices (`lstopo machine.xml`), which tells
+/// neither lanes nor UUIDs. @throws Error{invalid_config} naming the file if hwloc cannot read it.
+[[nodiscard]] std::vector<Gpu> read_xml_gpus(const std::string& path, const Machine& machine);
 
 /// As sysfs writes it, from any way to write it: "00000000:3B:00.0", "3b:00.0".
 [[nodiscard]] std::string pci_address_of(std::string_view text);

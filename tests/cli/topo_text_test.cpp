@@ -34,8 +34,8 @@ TEST(TopoPicture, HasABoxForEachNodeWithItsMemoryCoresAndGpus) {
             "| 4 threads, 57.1 %    |  | GPU 0000:65:00.0     |\n"
             "+----------------------+  +----------------------+\n"
             "# a core that updates, . one that is left alone\n"
-            "equal buckets, in forward order, are updated on nodes 0 1 0 1 0 0 1 0 1 0 1 0 0\n"
-            "1 0 1 0 1 0 0 1 0 1 0 ...\n");
+            "shared out by threads, equal buckets in forward order go to nodes 0 1 0 1 0 0 1\n"
+            "0 1 0 1 0 0 1 0 1 0 1 0 0 1 0 1 0 ...\n");
 }
 
 TEST(TopoPicture, ManyCoresTakeAFewLines) {
@@ -55,6 +55,27 @@ TEST(TopoText, ListsGpusWithAddressNodeAndLink) {
                       "visible: 0 is 0000:65:00.0, node 1\n"),
             std::string::npos)
       << text;
+}
+
+TEST(TopoText, AFilesGpusAreListedAndNobodySeesThem) {
+  inspect::HostReport report = two_nodes();
+  report.question.xml = "machine.xml";
+  const std::string text = topo_text(report);
+  EXPECT_NE(text.find("  0  0000:65:00.0     1"), std::string::npos) << text;
+  EXPECT_EQ(text.find("visible"), std::string::npos) << text;
+  EXPECT_NE(topo_json(report).find("0000:65:00.0"), std::string::npos);
+  report.gpus.clear();
+  EXPECT_NE(topo_text(report).find("no NVIDIA GPU in the file"), std::string::npos);
+}
+
+TEST(TopoText, SaysWhatSharesGoBy) {
+  const std::string text = topo_text(two_nodes());
+  EXPECT_NE(text.find("share: by threads; an engine whose nodes update at other rates"),
+            std::string::npos)
+      << text;
+  const inspect::HostReport one =
+      inspect::inspect({.synthetic = "core:4 pu:1"}, inspect::system_probes());
+  EXPECT_EQ(topo_text(one).find("share: by"), std::string::npos);
 }
 
 TEST(TopoText, CpuListsAreRangesAndMayBeBroken) {

@@ -36,6 +36,7 @@ HostReport healthy() {
   report.driver = DriverFindings{{DriverState::ready, "1 device, CUDA 13.0", ""}, {}};
   report.binding = topology::BindingReport{};
   report.kernels = Kernels{"avx512", {"avx512", "avx2", "scalar"}, ""};
+  report.backends = {"sim", "cuda"};
   return report;
 }
 
@@ -78,6 +79,8 @@ TEST(Checks, EachAilmentIsToldAloneWithARemedy) {
                      report.driver->report = {DriverState::no_library, "no library",
                                               "install the driver"};
                    }},
+           Ailment{"back-ends", Health::warn, "no CUDA back-end", "a build with",
+                   [](HostReport& report) { report.backends = {"sim"}; }},
            Ailment{"GPU 65:00.0", Health::warn, "node unknown: numa_node says -1", "firmware",
                    [](HostReport& report) {
                      report.gpus[0].node.reset();
@@ -89,6 +92,12 @@ TEST(Checks, EachAilmentIsToldAloneWithARemedy) {
                    [](HostReport& report) { report.visible.note = "\"7\" is not below 1"; }},
            Ailment{"NUMA", Health::warn, "not available", "kernel",
                    [](HostReport& report) { report.machine.numa_known = false; }},
+           Ailment{"NUMA", Health::warn, "fewer cores than there are nodes", "raise the quota",
+                   [](HostReport& report) {
+                     report.machine.quota_cores = 1;
+                     report.machine = topology::within_quota(std::move(report.machine));
+                     report.machine.quota_cores = 0;  // what it says of itself is told elsewhere
+                   }},
            Ailment{"NUMA", Health::warn, "node 1 has no memory", "modules",
                    [](HostReport& report) { report.machine.nodes[1].memory_bytes = 0; }},
            Ailment{"memory binding", Health::warn, "not permitted: mbind: ", "--cap-add SYS_NICE",
@@ -148,6 +157,7 @@ TEST(Checks, WhatDoesNoHarmIsNoWarning) {
   report.machine.nodes.resize(1);
   report.binding->memory = topology::BindingRefusal{"mbind", ENOSYS};
   report.driver->report = {DriverState::no_library, "no NVIDIA GPU", ""};
+  report.backends = {"sim"};
   const std::vector<Check> checks = checks_of(report);
   EXPECT_EQ(count(checks, Health::ok), checks.size());
   const auto binding = std::ranges::find(checks, "memory binding", &Check::name);
@@ -172,6 +182,7 @@ TEST(ShowLink, GenerationLanesAndRate) {
   EXPECT_EQ(show_link({.gt_per_s = 2.5, .lanes = 16, .most_gt_per_s = 32.0, .most_lanes = 16}),
             "PCIe 5.0 x16, 63.0 GB/s");
   EXPECT_EQ(show_link({.lanes = 4}), "PCIe x4");
+  EXPECT_EQ(show_link({.told_bytes_per_s = 31.5e9}), "31.5 GB/s");
   EXPECT_EQ(show_link({}), "unknown");
 }
 

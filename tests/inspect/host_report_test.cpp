@@ -58,6 +58,17 @@ TEST(HostReport, BucketsAreSharedOutByThreadsForEveryPrefix) {
   }
 }
 
+/// As the engine does, which gives up its nodes then.
+TEST(HostReport, AQuotaOfFewerCoresThanNodesMakesThemOne) {
+  const FixtureRoot root;
+  fixture::write_machine(root, {});
+  root.write("/proc/self/cgroup", "0::/job\n");
+  root.write("/sys/fs/cgroup/job/cpu.max", "100000 100000\n");
+  EXPECT_EQ(inspect({.root = root.path()}, never_asked()).threads.threads_per_node, (Threads{1}));
+  const HostReport forced = inspect({.root = root.path(), .threads_per_node = 2}, never_asked());
+  EXPECT_EQ(forced.threads.threads_per_node, (Threads{2, 2}));
+}
+
 TEST(HostReport, ThreadsThatAreGivenWin) {
   const HostReport report =
       inspect({.synthetic = "numa:2 core:4 pu:1", .threads_per_node = 9}, never_asked());
@@ -90,6 +101,7 @@ TEST(HostReport, ThisMachineIsAskedForDriverBindingAndKernels) {
   ASSERT_TRUE(report.binding->memory);
   EXPECT_EQ(report.binding->memory->call, "mbind");
   EXPECT_FALSE(report.kernels->supported.empty());
+  EXPECT_EQ(report.backends, (std::vector<std::string>{"sim"}));
   // The driver has applied the variable: its order is what the program sees.
   ASSERT_EQ(report.visible.gpus.size(), 2U);
   EXPECT_EQ(report.visible.gpus[0].pci_address, "0000:f1:00.0");

@@ -54,11 +54,15 @@ TEST(ChooseThreads, EveryNodeKeepsOneThreadBelowTheQuota) {
 }
 
 TEST(ChooseThreads, AQuotaOfFewerCoresThanNodesMakesThemOne) {
-  const Machine machine = within_quota(machine_of("numa:4 core:2 pu:2", 1));
+  Machine described = machine_of("numa:4 core:2 pu:2", 1);
+  described.memory_nodes = {{.os_index = 4, .memory_bytes = 64, .nearest = 3}};
+  const Machine machine = within_quota(described);
   ASSERT_EQ(machine.nodes.size(), 1U);
   EXPECT_EQ(machine.nodes[0].cores, (std::vector<std::uint32_t>{0, 2, 4, 6, 8, 10, 12, 14}));
   EXPECT_EQ(machine.nodes[0].cpus.size(), 16U);
   EXPECT_FALSE(machine.numa_known);
+  EXPECT_TRUE(machine.memory_nodes.empty()) << "nothing can be bound to one";
+  EXPECT_EQ(machine.nodes[0].memory_bytes, 4 * described.nodes[0].memory_bytes + 64);
   EXPECT_NE(machine.notes.find("a CPU quota of 1 for 4 nodes"), std::string::npos);
   EXPECT_EQ(choose_threads(machine, 0, 0).threads_per_node, (Threads{1}));
   EXPECT_EQ(within_quota(machine_of("numa:4 core:2 pu:1", 4)).nodes.size(), 4U);

@@ -195,46 +195,6 @@ TEST(OneNode, OfThisMachineHasTheCpusThatHwlocFinds) {
   EXPECT_GT(by_files.nodes[0].memory_bytes, 0U);
 }
 
-TEST(ReadXml, NodesOfAFileAsLstopoWritesIt) {
-  const FixtureRoot root;
-  root.write("/machine.xml", R"(<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE topology SYSTEM "hwloc2.dtd">
-<topology version="2.0">
-  <object type="Machine" os_index="0" cpuset="0x0000000f" complete_cpuset="0x0000000f" allowed_cpuset="0x0000000f" nodeset="0x00000003" complete_nodeset="0x00000003" allowed_nodeset="0x00000003" gp_index="1">
-    <object type="Package" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="2">
-      <object type="NUMANode" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="3" local_memory="4294967296"/>
-      <object type="Core" os_index="0" cpuset="0x00000003" complete_cpuset="0x00000003" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="4">
-        <object type="PU" os_index="0" cpuset="0x00000001" complete_cpuset="0x00000001" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="5"/>
-        <object type="PU" os_index="1" cpuset="0x00000002" complete_cpuset="0x00000002" nodeset="0x00000001" complete_nodeset="0x00000001" gp_index="6"/>
-      </object>
-    </object>
-    <object type="Package" os_index="1" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="7">
-      <object type="NUMANode" os_index="1" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="8" local_memory="8589934592"/>
-      <object type="Core" os_index="0" cpuset="0x0000000c" complete_cpuset="0x0000000c" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="9">
-        <object type="PU" os_index="2" cpuset="0x00000004" complete_cpuset="0x00000004" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="10"/>
-        <object type="PU" os_index="3" cpuset="0x00000008" complete_cpuset="0x00000008" nodeset="0x00000002" complete_nodeset="0x00000002" gp_index="11"/>
-      </object>
-    </object>
-  </object>
-</topology>
-)");
-  const Machine machine = read_xml(root.path() + "/machine.xml");
-  ASSERT_EQ(machine.nodes.size(), 2U);
-  EXPECT_EQ(machine.nodes[1].cores, (Cpus{2}));
-  EXPECT_EQ(machine.nodes[1].cpus, (Cpus{2, 3}));
-  EXPECT_EQ(machine.nodes[1].memory_bytes, 8 * kGiB);
-  EXPECT_FALSE(machine.real);
-}
-
-TEST(ReadXml, WhatIsNoneIsRefusedByName) {
-  const FixtureRoot root;
-  root.write("/fish.xml", "<fish/>\n");
-  for (const std::string& path : {root.path() + "/fish.xml", std::string("/nowhere/at/all.xml")}) {
-    testing::expect_error(ErrorCode::invalid_config, {path, "lstopo"},
-                          [&] { (void)read_xml(path); });
-  }
-}
-
 TEST(CpuList, RangesSinglesAndNothing) {
   EXPECT_EQ(parse_cpu_list("0-2,7\n"), (Cpus{0, 1, 2, 7}));
   EXPECT_EQ(parse_cpu_list("3, 1-2,2"), (Cpus{1, 2, 3}));
