@@ -53,7 +53,7 @@ CrewExecutor::CrewExecutor(const topology::Machine& machine,
                            const std::vector<std::uint32_t>& threads_per_node) {
   check_thread_counts(machine.nodes.size(), threads_per_node);
   for (std::uint32_t node = 0; node < threads_per_node.size(); ++node) {
-    crews_.push_back(std::make_unique<NodeCrew>(machine, node, threads_per_node[node]));
+    crews_.push_back(std::make_shared<NodeCrew>(machine, node, threads_per_node[node]));
   }
 }
 
@@ -101,6 +101,7 @@ std::uint32_t CrewExecutor::fill_crews(double patience_seconds) {
   for (const auto& crew : crews_) {
     const std::uint32_t came = crew->wait_for_workers(patience_seconds);
     for (std::uint32_t i = came; i < crew->workers(); ++i) start_thread(*crew);
+    if (came < crew->workers()) patience_seconds = 0.0;  // nobody else is on the way either
   }
   for (const auto& crew : crews_) crew->wait_for_workers();
   return static_cast<std::uint32_t>(threads_.size());

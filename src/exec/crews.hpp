@@ -37,11 +37,14 @@ class CrewExecutor : public Executor {
   CrewExecutor(const topology::Machine& machine,
                const std::vector<std::uint32_t>& threads_per_node);
 
-  [[nodiscard]] NodeCrew& crew(std::uint32_t node) noexcept { return *crews_[node]; }
+  /// For whoever lends a worker that may come only after this executor has ended.
+  [[nodiscard]] const std::shared_ptr<NodeCrew>& crew(std::uint32_t node) const noexcept {
+    return crews_[node];
+  }
   void add_note(const std::string& line) { notes_ += line + "\n"; }
-  /// Starts a thread of our own for every worker that has not come after `patience_seconds`, and
-  /// waits for it. @return how many it started. @throws Error{out_of_memory} if the system refuses
-  /// one; then stop() and join() are still to be called.
+  /// Starts a thread of our own for every worker that is missing once nobody has come for
+  /// `patience_seconds`, and waits for it. @return how many it started. @throws
+  /// Error{out_of_memory} if the system refuses one; then stop() and join() are still to be called.
   std::uint32_t fill_crews(double patience_seconds);
   void stop() noexcept;
   /// Waits for the threads of fill_crews().
@@ -50,7 +53,7 @@ class CrewExecutor : public Executor {
  private:
   void start_thread(NodeCrew& crew);
 
-  std::vector<std::unique_ptr<NodeCrew>> crews_;
+  std::vector<std::shared_ptr<NodeCrew>> crews_;
   std::vector<std::thread> threads_;
   std::string notes_;
 };

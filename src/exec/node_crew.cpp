@@ -99,13 +99,20 @@ void NodeCrew::serve(std::uint32_t worker) noexcept {
   }
 }
 
+/// @return whether there is a place and something to do.
+bool NodeCrew::enter() noexcept {
+  const std::lock_guard lock(mutex_);
+  if (entered_ == workers_ || drained()) return false;
+  entered_ += 1;
+  return true;
+}
+
 void NodeCrew::serve_bound() noexcept {
   const topology::SavedAffinity affinity;
   const std::string note = topology::bind_this_thread(machine_, node_);
   std::uint32_t worker = 0;
   {
     const std::lock_guard lock(mutex_);
-    if (came_ == workers_) return;
     if (!note.empty()) binding_note_ = note;
     worker = came_++;
     start_next();
@@ -115,6 +122,7 @@ void NodeCrew::serve_bound() noexcept {
 }
 
 void NodeCrew::work() noexcept {
+  if (!enter()) return;
   serve_bound();
   const std::lock_guard lock(mutex_);
   gone_ += 1;
@@ -122,10 +130,14 @@ void NodeCrew::work() noexcept {
 }
 
 std::uint32_t NodeCrew::wait_for_workers(double seconds) {
+  const std::chrono::duration<double> patience(seconds);
   std::unique_lock lock(mutex_);
-  changed_.wait_for(lock, std::chrono::duration<double>(seconds),
-                    [this] { return came_ == workers_; });
-  return came_;
+  std::uint32_t came = came_;
+  while (came < workers_ &&
+         changed_.wait_for(lock, patience, [this, &came] { return came_ > came; })) {
+    came = came_;
+  }
+  return came;
 }
 
 void NodeCrew::wait_for_workers() {
@@ -139,9 +151,9 @@ void NodeCrew::stop() noexcept {
   for (std::uint32_t worker = 0; worker < workers_; ++worker) wake_[worker].notify_one();
 }
 
-void NodeCrew::wait_until_gone(std::uint32_t calls) noexcept {
+void NodeCrew::wait_until_gone() noexcept {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [this, calls] { return gone_ >= calls; });
+  changed_.wait(lock, [this] { return drained() && gone_ == entered_; });
 }
 
 std::int64_t NodeCrew::busy_ns() const noexcept {

@@ -27,16 +27,18 @@ class NodeCrew {
   void record_to(core::SpanRecorder& recorder);
 
   /// Makes the calling thread a worker, bound to the node, until stop() and an empty queue; then
-  /// gives it back its affinity. Returns at once if the crew is complete.
+  /// gives it back its affinity. Returns at once if the crew is complete, or has stopped and is
+  /// done: whoever may come that late must hold a share of this object.
   void work() noexcept;
-  /// Blocks until all workers have come or `seconds` are over. @return how many came.
+  /// Blocks until all workers have come, or nobody more has for `seconds`. @return how many came.
   std::uint32_t wait_for_workers(double seconds);
   /// The same, for as long as it takes.
   void wait_for_workers();
   /// Lets the workers go once the queue is empty. Does not wait for that.
   void stop() noexcept;
-  /// Blocks until `calls` calls of work() are past their last touch of this object. After stop().
-  void wait_until_gone(std::uint32_t calls) noexcept;
+  /// Blocks until the queue is empty and every worker has its affinity back. A call of work() that
+  /// comes later still finds nothing to do. After stop().
+  void wait_until_gone() noexcept;
 
   [[nodiscard]] std::uint32_t workers() const noexcept { return workers_; }
   [[nodiscard]] std::int64_t busy_ns() const noexcept;
@@ -57,6 +59,7 @@ class NodeCrew {
   void run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker) noexcept;
   void finish(std::unique_lock<std::mutex>& lock) noexcept;
   void serve(std::uint32_t worker) noexcept;
+  [[nodiscard]] bool enter() noexcept;
   void serve_bound() noexcept;
   [[nodiscard]] bool drained() const noexcept;
 
@@ -68,7 +71,8 @@ class NodeCrew {
   mutable std::mutex mutex_;
   TaskQueue queue_;
   Running running_;
-  std::uint32_t came_ = 0;
+  std::uint32_t entered_ = 0;  ///< have a place
+  std::uint32_t came_ = 0;     ///< of those: are bound, and take part
   std::uint32_t gone_ = 0;
   bool stopping_ = false;
   std::int64_t busy_ns_ = 0;

@@ -28,9 +28,7 @@ std::size_t generous_limit(const std::vector<std::uint32_t>& threads_per_node) {
 class TbbExecutor final : public CrewExecutor {
  public:
   TbbExecutor(const topology::Machine& machine, const std::vector<std::uint32_t>& threads_per_node)
-      : CrewExecutor(machine, threads_per_node),
-        limit_(kLimit, generous_limit(threads_per_node)),
-        lent_(threads_per_node.size(), 0) {
+      : CrewExecutor(machine, threads_per_node), limit_(kLimit, generous_limit(threads_per_node)) {
     try {
       hire(generous_limit(threads_per_node));
     } catch (...) {
@@ -57,7 +55,7 @@ class TbbExecutor final : public CrewExecutor {
     for (std::uint32_t node = 0; node < nodes(); ++node) all += threads(node);
     require_startable(all);
     for (std::uint32_t node = 0; node < nodes(); ++node) lend_workers(node);
-    constexpr double kPatienceSeconds = 5.0;  // workers come within milliseconds, or never
+    constexpr double kPatienceSeconds = 1.0;  // the next comes within milliseconds, or never
     const std::uint32_t own = fill_crews(kPatienceSeconds);
     if (own > 0) {
       add_note("oneTBB's workers are busy elsewhere; the executor uses " + std::to_string(own) +
@@ -67,23 +65,21 @@ class TbbExecutor final : public CrewExecutor {
 
   void lend_workers(std::uint32_t node) {
     tbb::task_arena& arena = arenas_.emplace_back(static_cast<int>(threads(node)), 0u);
-    NodeCrew& workplace = crew(node);
+    // A call that no worker had time for waits in the arena until other crews let theirs go, which
+    // may be long after this executor's end.
     for (std::uint32_t i = 0; i < threads(node); ++i) {
-      arena.enqueue([&workplace] { workplace.work(); });
-      lent_[node] += 1;
+      arena.enqueue([workplace = crew(node)] { workplace->work(); });
     }
   }
 
-  /// A worker that never came still finds its call in the arena, once others leave theirs.
   void let_go() noexcept {
     stop();
     join();
-    for (std::uint32_t node = 0; node < nodes(); ++node) crew(node).wait_until_gone(lent_[node]);
+    for (std::uint32_t node = 0; node < nodes(); ++node) crew(node)->wait_until_gone();
   }
 
   tbb::global_control limit_;
   std::deque<tbb::task_arena> arenas_;
-  std::vector<std::uint32_t> lent_;  ///< calls of work() that each node's arena makes
 };
 
 }  // namespace

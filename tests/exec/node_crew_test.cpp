@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -47,7 +48,27 @@ TEST(NodeCrew, SurplusWorkersLeaveAtOnce) {
   crew.post(counter.task());
   crew.stop();
   crew.work();
-  crew.wait_until_gone(4);
+  crew.wait_until_gone();
+  EXPECT_EQ(counter.parts, 4);
+}
+
+TEST(NodeCrew, WhoeverComesAfterTheEndIsNotWaitedFor) {
+  Counter counter;
+  auto crew = std::make_shared<NodeCrew>(topology::synthetic("core:2 pu:1"), 0, 2);
+  std::jthread late([mine = crew, &counter] {
+    while (counter.finished < 2) std::this_thread::yield();
+    mine->work();
+    counter.finished += 1;
+  });
+  std::jthread worker([&crew] { crew->work(); });
+  crew->post(counter.task());
+  while (counter.finished < 1) std::this_thread::yield();
+  crew->stop();
+  crew->wait_until_gone();
+  worker.join();
+  crew.reset();
+  counter.finished += 1;
+  while (counter.finished < 3) std::this_thread::yield();
   EXPECT_EQ(counter.parts, 4);
 }
 

@@ -6,8 +6,11 @@
 #include <oneapi/tbb/task_arena.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <atomic>
+#include <memory>
 #include <thread>
+#include <vector>
 
 #include "exec/rig.hpp"
 
@@ -53,6 +56,60 @@ TEST(TbbExecutor, LeavesTheCallersOwnParallelLoopsTheirSize) {
   std::atomic<int> sum = 0;
   tbb::parallel_for(0, 1000, [&](int i) { sum += i; });
   EXPECT_EQ(sum, 499500);
+}
+
+/// More threads than the pool has, held by executors that live side by side.
+class Crowd {
+ public:
+  Crowd() {
+    constexpr std::uint32_t kAll = 255;  // workers of the pool at its usual limit
+    executors_.push_back(make_tbb_executor(machine_, {kAll - 3}));
+    for (int i = 0; i < 3; ++i) executors_.push_back(make_tbb_executor(machine_, {3}));
+  }
+  /// Every executor that is left still runs what it is given.
+  void use() {
+    for (const auto& executor : executors_) {
+      if (executor)
+        executor->post(
+            {.parts = 3, .body = Counter::run, .done = Counter::end, .context = &counter_});
+    }
+    const int left = static_cast<int>(
+        std::count_if(executors_.begin(), executors_.end(), [](const auto& e) { return !!e; }));
+    while (counter_.finished < left) std::this_thread::yield();
+    EXPECT_EQ(counter_.parts.exchange(0), 3 * left);
+    counter_.finished = 0;
+  }
+  void end(std::size_t index) {
+    executors_[index].reset();
+    use();
+  }
+  [[nodiscard]] std::size_t size() const noexcept { return executors_.size(); }
+  [[nodiscard]] std::size_t on_their_own() const {
+    return static_cast<std::size_t>(
+        std::count_if(executors_.begin(), executors_.end(), [](const auto& executor) {
+          return executor->notes().find("threads of its own") != std::string::npos;
+        }));
+  }
+
+ private:
+  const topology::Machine machine_ = topology::synthetic("core:4 pu:1");
+  Counter counter_;
+  std::vector<std::unique_ptr<Executor>> executors_;
+};
+
+// Those that no worker came to still have calls in the pool when they end.
+TEST(TbbExecutor, EndsBeforeOthersThatHoldTheWholePool) {
+  Crowd crowd;
+  EXPECT_GE(crowd.on_their_own(), 2u);
+  crowd.use();
+  for (std::size_t i = crowd.size(); i > 0; --i) crowd.end(i - 1);
+}
+
+TEST(TbbExecutor, EndsAfterOthersThatHeldTheWholePool) {
+  Crowd crowd;
+  for (std::size_t i = 0; i < crowd.size(); ++i) crowd.end(i);
+  Rig rig(Kind::tbb, topology::synthetic("core:4 pu:1"), 3);
+  EXPECT_EQ(rig->notes(), "") << "the pool's workers came back";
 }
 
 // Workers go back to the pool that the whole process shares.
