@@ -144,7 +144,8 @@ Check check_memory(const HostReport& report) {
   if (memory.left_bytes() < memory.limit_bytes / 10) check.health = Health::warn;
   if (memory.left_bytes() < kLeastMemory) check.health = Health::fail;
   if (check.health != Health::ok) {
-    check.remedy = "end what else runs here, or raise the limit (container memory)";
+    check.remedy = "end what else runs here";
+    if (!memory.remedy.empty()) check.remedy += ", or " + memory.remedy;
   }
   return check;
 }

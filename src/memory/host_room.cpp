@@ -30,7 +30,8 @@ std::string check_host_room(const HostNeed& need, const topology::MemoryLimit& l
                 what_is_needed(need) + what_there_is(limit) + ": " +
                     std::to_string(need.bytes() - left) +
                     " bytes short; use a smaller model, keep a share of the state on the device "
-                    "(Placement::fraction), or raise the limit (container memory)");
+                    "(Placement::fraction), or " +
+                    (limit.remedy.empty() ? "raise the limit" : limit.remedy));
   }
   const bool much = need.bytes() >= limit.limit_bytes / 100;
   if (!much || left - need.bytes() >= limit.limit_bytes / 10) return "";

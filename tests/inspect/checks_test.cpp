@@ -26,7 +26,7 @@ HostReport healthy() {
   report.threads = topology::choose_threads(report.machine, 0, 1);
   report.limits.lock_bytes = std::numeric_limits<std::uint64_t>::max();
   report.limits.transparent_huge_pages = "madvise";
-  report.memory = {16 * kGiB, 2 * kGiB, "/proc/meminfo"};
+  report.memory = {16 * kGiB, 2 * kGiB, "/proc/meminfo", "raise the limit"};
   topology::Gpu gpu;
   gpu.pci_address = "0000:65:00.0";
   gpu.node = 1;

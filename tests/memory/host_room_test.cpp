@@ -11,13 +11,14 @@ namespace {
 using topology::MemoryLimit;
 
 /// A group of 1,000 bytes of which 200 are used.
-const MemoryLimit kGroup{1000, 200, "/sys/fs/cgroup/job/memory.max"};
+const MemoryLimit kGroup{1000, 200, "/sys/fs/cgroup/job/memory.max", "raise it there"};
 
 TEST(HostRoom, RefusesWhatIsNotLeft) {
   testing::expect_error(
       ErrorCode::out_of_memory,
       {"801 bytes are needed (state 700, staging 101)", "800 are left of 1000",
-       "/sys/fs/cgroup/job/memory.max; used 200", "1 bytes short", "Placement::fraction"},
+       "/sys/fs/cgroup/job/memory.max; used 200", "1 bytes short",
+       "Placement::fraction), or raise it there"},
       [] { (void)check_host_room({.state_bytes = 700, .staging_bytes = 101}, kGroup); });
 }
 

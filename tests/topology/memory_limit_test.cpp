@@ -54,6 +54,10 @@ TEST(MemoryLimit, CountsNoFilePagesThatCanBeGivenUp) {
   root.write("/sys/fs/cgroup/job/memory.stat",
              "anon 1000\nfile 94371840\ninactive_file 73400320\nactive_file 10485760\n");
   EXPECT_EQ(read_memory_limit(root.path()).used_bytes, 20 * kMiB);
+  root.write("/sys/fs/cgroup/job/memory.stat",
+             "inactive_file 73400320\nslab_reclaimable 31457280\n"
+             "slab_unreclaimable 999\n");
+  EXPECT_EQ(read_memory_limit(root.path()).used_bytes, 0U) << "directories' entries go too";
   root.write("/sys/fs/cgroup/job/memory.stat", "inactive_file 999999999999\n");
   EXPECT_EQ(read_memory_limit(root.path()).used_bytes, 0U);
 }
@@ -91,10 +95,55 @@ TEST(MemoryLimit, IsReadInTheFirstVersionToo) {
   EXPECT_EQ(read_memory_limit(root.path()).limit_bytes, 16384 * kMiB);
 }
 
+/// Of 8 GiB: 1 GiB free, 2 GiB in files' pages, 3 MiB in slabs that can go.
+void write_node(const FixtureRoot& root, int number) {
+  const std::string node = "Node " + std::to_string(number);
+  root.write("/sys/devices/system/node/node" + std::to_string(number) + "/meminfo",
+             node + " MemTotal: 8388608 kB\n" + node + " MemFree: 1048576 kB\n" + node +
+                 " Active(file): 1048576 kB\n" + node + " Inactive(file): 1048576 kB\n" + node +
+                 " SReclaimable: 3072 kB\n");
+}
+
+TEST(MemoryLimit, IsOfTheAllowedNodesWhereNotAllAre) {
+  const FixtureRoot root;
+  write_machine(root);
+  for (const int node : {0, 1, 10}) write_node(root, node);
+  root.write("/sys/devices/system/node/node2/meminfo", "Node 2 MemTotal: 0 kB\n");
+  root.write("/proc/self/status", "Name:\ta\nMems_allowed_list:\t0,10\n");
+  MemoryLimit limit = read_memory_limit(root.path());
+  EXPECT_EQ(limit.limit_bytes, 16384 * kMiB);
+  EXPECT_EQ(limit.left_bytes(), 2 * (3072 + 3) * kMiB);
+  EXPECT_EQ(limit.source, root.path() + "/proc/self/status, Mems_allowed_list: 0,10");
+  EXPECT_NE(limit.remedy.find("cpuset"), std::string::npos);
+  root.write("/proc/zoneinfo",
+             "Node 1, zone Normal\n  high 999999\nNode 10, zone Normal\n"
+             "  high 256\n");
+  EXPECT_LT(read_memory_limit(root.path()).left_bytes(), limit.left_bytes());
+  root.write("/proc/self/status", "Mems_allowed_list:\t0-1,10\n");
+  limit = read_memory_limit(root.path());
+  EXPECT_EQ(limit.source, root.path() + "/proc/meminfo");
+  EXPECT_NE(limit.remedy, "");
+}
+
+TEST(MemoryLimit, OfAGroupWithinTheAllowedNodesIsTheGroups) {
+  const FixtureRoot root;
+  write_machine(root);
+  for (const int node : {0, 1}) write_node(root, node);
+  root.write("/proc/self/status", "Mems_allowed_list:\t1\n");
+  root.write("/proc/self/cgroup", "0::/job\n");
+  write_v2(root, "/job", "268435456", "104857600");
+  EXPECT_EQ(read_memory_limit(root.path()).limit_bytes, 256 * kMiB);
+  write_v2(root, "/job", "12884901888", "104857600");
+  EXPECT_EQ(read_memory_limit(root.path()).limit_bytes, 8192 * kMiB);
+}
+
 TEST(MemoryLimit, StrangeFilesLimitNothing) {
   const FixtureRoot root;
   EXPECT_FALSE(read_memory_limit(root.path()).known());
   root.write("/proc/meminfo", "MemTotal: many kB\n\nMemAvailable:\n");
+  root.write("/proc/self/status", "Mems_allowed_list:\tfish\n");
+  root.write("/sys/devices/system/node/nodefish/meminfo", "Node fish MemTotal: 1 kB\n");
+  root.write("/sys/devices/system/node/node0/meminfo", "Node 0 MemFree: 1 kB\n");
   root.write("/proc/self/cgroup", "0::/job\n");
   EXPECT_FALSE(read_memory_limit(root.path()).known());
   for (const char* text : {"", "fish", "-1", "0"}) {
