@@ -2,7 +2,11 @@
 #include "memory/huge_pages.hpp"
 
 #include <algorithm>
+#include <array>
 #include <fstream>
+
+#include "topology/cgroup_tree.hpp"
+#include "topology/system_files.hpp"
 
 namespace outboard::memory {
 namespace {
@@ -13,6 +17,34 @@ std::uint64_t number_in(const std::string& path) {
   std::ifstream file(path);
   std::uint64_t number = 0;
   return file >> number ? number : 0;
+}
+
+struct GroupFiles {
+  const char *limit, *used;
+};
+
+/// What a group, and every parent, leaves of its limits: on pages that are promised (rsvd) and on
+/// those that are there.
+std::uint64_t group_pages(const std::string& root) {
+  using topology::CgroupVersion;
+  constexpr std::array<GroupFiles, 2> kV1 = {
+      {{"limit_in_bytes", "usage_in_bytes"}, {"rsvd.limit_in_bytes", "rsvd.usage_in_bytes"}}};
+  constexpr std::array<GroupFiles, 2> kV2 = {{{"max", "current"}, {"rsvd.max", "rsvd.current"}}};
+  std::uint64_t left = UINT64_MAX;
+  topology::visit_groups(root, "hugetlb", [&](CgroupVersion version, const std::string& folder) {
+    for (const GroupFiles& files : version == CgroupVersion::v2 ? kV2 : kV1) {
+      const std::string prefix = folder + "/hugetlb.2MB.";
+      const auto limit = topology::first_number(prefix + files.limit);  // v2: none for "max"
+      if (!limit) continue;
+      const std::uint64_t used = topology::first_number(prefix + files.used).value_or(0);
+      left = std::min(left, *limit - std::min(*limit, used));
+    }
+  });
+  return left / kHugePage;
+}
+
+std::size_t bytes_of(std::uint64_t pages) {
+  return std::min<std::uint64_t>(pages, SIZE_MAX / kHugePage) * kHugePage;
 }
 
 }  // namespace
@@ -26,8 +58,8 @@ std::size_t reserved_huge_bytes(const std::string& root, std::optional<std::uint
     const std::string node = root + "/sys/devices/system/node/node" + std::to_string(*os_node);
     pages = std::min(pages, number_in(node + kOfTwoMebibytes + "free_hugepages"));
   }
-  constexpr std::uint64_t most = SIZE_MAX / kHugePage;
-  return pages > promised ? std::min(pages - promised, most) * kHugePage : 0;
+  if (pages <= promised) return 0;
+  return bytes_of(std::min(pages - promised, group_pages(root)));
 }
 
 bool transparent_huge_pages(const std::string& root) {

@@ -11,9 +11,10 @@ namespace outboard::memory {
 
 inline constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Bytes of huge pages that an administrator has reserved and that nobody has taken or been
-/// promised: of NUMA node `os_node`, or of the machine if nullopt. Below `root` ("" is the running
-/// system). 0 where files are missing or strange.
+/// Bytes of huge pages that an administrator has reserved, that nobody has taken or been promised,
+/// and that the control groups of this process (hugetlb) let it have: of NUMA node `os_node`, or of
+/// the machine if nullopt. Below `root` ("" is the running system). 0 where files are missing or
+/// strange; a group that says nothing limits nothing.
 [[nodiscard]] std::size_t reserved_huge_bytes(const std::string& root,
                                               std::optional<std::uint32_t> os_node);
 

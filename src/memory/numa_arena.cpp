@@ -12,6 +12,7 @@
 
 #include "core/round_up.hpp"
 #include "memory/huge_pages.hpp"
+#include "memory/reserved_credit.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::memory {
@@ -67,13 +68,6 @@ std::byte* map_reserved_pages(std::size_t bytes) noexcept {
   }
   (void)munmap(first + bytes, all - bytes);
   return first;
-}
-
-/// Huge pages that are reserved for memory of this place.
-std::size_t reserved_for(const topology::Machine& machine, const ArenaPlace& place) {
-  if (!machine.real) return 0;
-  if (machine.nodes.size() + machine.memory_nodes.size() == 1) return reserved_huge_bytes("", {});
-  return reserved_huge_bytes("", os_node_of(machine, place));
 }
 
 }  // namespace

@@ -57,6 +57,15 @@ std::size_t StagingPool::planned_bytes(std::span<const SlotSpec> specs, const Op
   return bytes + ring.most() * ring.buffer_bytes;
 }
 
+void StagingPool::leave_reserved(ReservedCredit& credit, std::span<const SlotSpec> specs,
+                                 std::size_t planned_bytes) {
+  std::size_t nodes = 1;
+  for (const SlotSpec& spec : specs) nodes = std::max<std::size_t>(nodes, spec.node + 1);
+  std::vector<std::size_t> bytes = bytes_per_node(specs, nodes);
+  bytes[0] += planned_bytes - sizes_of(specs).bytes;  // the ring
+  for (std::uint32_t node = 0; node < nodes; ++node) credit.leave(node, bytes[node]);
+}
+
 StagingPool::StagingPool(device::Backend& backend, const topology::Machine& machine,
                          std::span<const SlotSpec> specs, const Options& options,
                          FirstTouch touch) {

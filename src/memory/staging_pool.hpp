@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "memory/pinned_region.hpp"
+#include "memory/reserved_credit.hpp"
 
 namespace outboard::memory {
 
@@ -41,6 +42,9 @@ class StagingPool {
   /// What a pool of these maps, unless the device refuses to pin it: slots, and a ring of its own.
   [[nodiscard]] static std::size_t planned_bytes(std::span<const SlotSpec> specs,
                                                  const Options& options);
+  /// Such a pool, of `planned_bytes`, may take reserved huge pages, or leave them.
+  static void leave_reserved(ReservedCredit& credit, std::span<const SlotSpec> specs,
+                             std::size_t planned_bytes);
   /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
   /// direct_slots() say what came out. `touch` brings in all slots, once, before they are pinned.
   StagingPool(device::Backend& backend, const topology::Machine& machine,

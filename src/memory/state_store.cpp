@@ -26,6 +26,21 @@ StateStore::StateStore(StateHomes& homes, std::span<const StreamSpec> streams,
   }
 }
 
+std::uint64_t StateStore::reserved_bytes(StateHomes& homes, ReservedCredit& credit,
+                                         std::span<const StreamSpec> streams,
+                                         std::span<const std::uint64_t> node_elems,
+                                         std::size_t first_stream) {
+  std::uint64_t sum = 0;
+  for (std::uint32_t node = 0; node < node_elems.size(); ++node) {
+    for (std::size_t i = 0; i < streams.size() && node_elems[node] > 0; ++i) {
+      const std::size_t bytes =
+          (first_stream + i) * core::kStreamStagger + node_elems[node] * streams[i].bytes_per_elem;
+      sum += credit.take(homes.place(node, bytes), bytes);
+    }
+  }
+  return sum;
+}
+
 StateLease StateStore::lease(const StatePlace& place) const {
   StateLease lease;
   if (place.elems == 0) return lease;  // its node may have no arena

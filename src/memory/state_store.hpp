@@ -12,6 +12,7 @@
 
 #include "core/host_layout.hpp"
 #include "memory/numa_arena.hpp"
+#include "memory/reserved_credit.hpp"
 
 namespace outboard::memory {
 
@@ -57,6 +58,13 @@ class StateStore {
   StateStore(StateHomes& homes, std::span<const StreamSpec> streams,
              std::span<const std::uint64_t> node_elems, std::size_t first_stream = 0,
              FirstTouch touch = touch_here);
+
+  /// Bytes of the arenas that a store of these would have, sure to lie in reserved huge pages.
+  /// Counts them in both `homes` and `credit`, and maps nothing.
+  [[nodiscard]] static std::uint64_t reserved_bytes(StateHomes& homes, ReservedCredit& credit,
+                                                    std::span<const StreamSpec> streams,
+                                                    std::span<const std::uint64_t> node_elems,
+                                                    std::size_t first_stream = 0);
 
   [[nodiscard]] StateLease lease(const StatePlace& place) const;
 

@@ -6,9 +6,8 @@
 #include <string>
 
 #include "core/host_layout.hpp"
-#include "core/round_up.hpp"
 #include "memory/host_room.hpp"
-#include "memory/huge_pages.hpp"
+#include "memory/reserved_credit.hpp"
 #include "optim/rule_scalars.hpp"
 #include "pipeline/guarded.hpp"
 #include "pipeline/load_streams.hpp"
@@ -294,13 +293,13 @@ void Pipeline::append_host_memory(std::unique_lock<std::mutex>& lock,
   const BounceRing* ring = largest_ring();
   const memory::StagingPool::Options staging{unpinned_slots(), sums,
                                              ring == nullptr ? 0 : ring->buffer_bytes()};
+  memory::StateHomes homes(machine);
+  for (const memory::SlotSpec& slot : specs) homes.keep(slot.node, slot.bytes);
   preparation_.begin(
-      require_host_room(generation, memory::StagingPool::planned_bytes(specs, staging)));
+      require_host_room(homes, specs, memory::StagingPool::planned_bytes(specs, staging)));
   const auto touch = [&](std::span<const memory::FreshMemory> fresh) {
     return preparation_.touch(lock, fresh);
   };
-  memory::StateHomes homes(machine);
-  for (const memory::SlotSpec& slot : specs) homes.keep(slot.node, slot.bytes);
   generation.state =
       memory::StateStore(homes, stream_specs(generation.streams), generation.node_elems, 0, touch);
   generation.staging = memory::StagingPool(flow_.backend, machine, specs, staging, touch);
@@ -319,21 +318,23 @@ void Pipeline::append_host_memory(std::unique_lock<std::mutex>& lock,
 }
 
 /// Before anything is mapped. @return what is going to be.
-std::uint64_t Pipeline::require_host_room(const Generation& generation, std::size_t staging_bytes) {
-  const std::uint64_t elem_bytes =
-      generation.streams.elem_bytes() + (flow_.options.micro_batches > 0 ? sizeof(float) : 0);
+std::uint64_t Pipeline::require_host_room(memory::StateHomes homes,
+                                          std::span<const memory::SlotSpec> slots,
+                                          std::size_t staging_bytes) {
+  const Generation& generation = flow_.generations.back();
   memory::HostNeed need{.staging_bytes = staging_bytes};
-  std::size_t reserved = memory::reserved_huge_bytes("", {});
-  for (const std::uint64_t elems : generation.node_elems) {
-    need.state_bytes += elems * elem_bytes;
-    const std::uint64_t arena_bytes = elems * sizeof(float);
-    const std::uint64_t pages = core::round_up(arena_bytes, memory::kHugePage);
-    for (std::uint64_t left = elem_bytes; left > 0; left -= sizeof(float)) {
-      if (arena_bytes < memory::kHugePage || pages > reserved) break;
-      reserved -= pages;
-      need.reserved_bytes += arena_bytes;
-    }
+  memory::ReservedCredit credit(homes.machine());
+  need.reserved_bytes = memory::StateStore::reserved_bytes(
+      homes, credit, stream_specs(generation.streams), generation.node_elems);
+  std::uint64_t elem_bytes = generation.streams.elem_bytes();
+  if (flow_.options.micro_batches > 0) {
+    elem_bytes += sizeof(float);
+    memory::StagingPool::leave_reserved(credit, slots, staging_bytes);  // is mapped before sums
+    need.reserved_bytes += HostSums::reserved_bytes(homes, credit, generation.node_elems);
   }
+  for (const std::uint64_t elems : generation.node_elems) need.state_bytes += elems * elem_bytes;
+  // What staggers the streams lies in reserved pages too.
+  need.reserved_bytes = std::min(need.reserved_bytes, need.state_bytes);
   const std::string warning = memory::check_host_room(need);
   if (!warning.empty()) warn(warning);
   return need.state_bytes + need.staging_bytes;

@@ -12,6 +12,10 @@ namespace {
 
 constexpr std::uint64_t kBlock = simd::kReduceBlockElems;
 
+std::array<memory::StreamSpec, 1> sum_stream() {
+  return {{{"gradient accumulator", sizeof(float)}}};
+}
+
 struct Range {
   std::uint64_t from = 0, to = 0;
 };
@@ -24,11 +28,16 @@ Range cut(std::uint64_t elems, std::uint32_t part, std::uint32_t parts) {
 
 }  // namespace
 
+std::uint64_t HostSums::reserved_bytes(memory::StateHomes& homes, memory::ReservedCredit& credit,
+                                       std::span<const std::uint64_t> node_elems) {
+  return memory::StateStore::reserved_bytes(homes, credit, sum_stream(), node_elems,
+                                            core::kMaxStateStreams);
+}
+
 memory::StateStore HostSums::make_store(memory::StateHomes& homes,
                                         std::span<const std::uint64_t> node_elems,
                                         memory::FirstTouch touch) {
-  const std::array<memory::StreamSpec, 1> stream = {{{"gradient accumulator", sizeof(float)}}};
-  return {homes, stream, node_elems, core::kMaxStateStreams, touch};
+  return {homes, sum_stream(), node_elems, core::kMaxStateStreams, touch};
 }
 
 void HostSums::fit() {

@@ -21,6 +21,10 @@ class HostSums {
   [[nodiscard]] static memory::StateStore make_store(memory::StateHomes& homes,
                                                      std::span<const std::uint64_t> node_elems,
                                                      memory::FirstTouch touch);
+  /// As memory::StateStore::reserved_bytes(), of that store.
+  [[nodiscard]] static std::uint64_t reserved_bytes(memory::StateHomes& homes,
+                                                    memory::ReservedCredit& credit,
+                                                    std::span<const std::uint64_t> node_elems);
   /// Makes room for the norms of the parameters that there are now. Between steps.
   void fit();
 

@@ -159,7 +159,8 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void append_buckets(const plan::PlacedModel& placed);
   void append_memory(std::unique_lock<std::mutex>& lock, const topology::Machine& machine);
   void append_host_memory(std::unique_lock<std::mutex>& lock, const topology::Machine& machine);
-  [[nodiscard]] std::uint64_t require_host_room(const Generation& generation,
+  [[nodiscard]] std::uint64_t require_host_room(memory::StateHomes homes,
+                                                std::span<const memory::SlotSpec> slots,
                                                 std::size_t staging_bytes);
   [[nodiscard]] std::optional<std::size_t> unpinned_slots() const;
   [[nodiscard]] BounceRing* largest_ring() const;

@@ -28,6 +28,31 @@ TEST(HugePages, ReservedOnesAreThoseThatNobodyWasPromised) {
   EXPECT_EQ(reserved_huge_bytes(root.path(), 2), 0U);
 }
 
+TEST(HugePages, ReservedOnesAreThoseThatTheGroupsLetUsHave) {
+  FixtureRoot root;
+  root.write(std::string(kMachine) + "free_hugepages", "100\n");
+  root.write("/proc/self/cgroup", "0::/pod/job\n");
+  const std::string pod = "/sys/fs/cgroup/pod/hugetlb.2MB.";
+  root.write("/sys/fs/cgroup/pod/job/hugetlb.2MB.max", "max\n");
+  root.write(pod + "max", "20971520\n");
+  EXPECT_EQ(reserved_huge_bytes(root.path(), {}), 10 * kHugePage);
+  root.write(pod + "current", "6291456\n");
+  EXPECT_EQ(reserved_huge_bytes(root.path(), {}), 7 * kHugePage);
+  root.write("/sys/fs/cgroup/pod/job/hugetlb.2MB.rsvd.max", "2097151\n");
+  EXPECT_EQ(reserved_huge_bytes(root.path(), {}), 0U);
+}
+
+TEST(HugePages, ReservedOnesOfThePodsThatAreGivenNone) {
+  FixtureRoot root;
+  root.write(std::string(kMachine) + "free_hugepages", "51200\n");
+  root.write("/proc/self/cgroup", "7:hugetlb:/kubepods/pod1\n");
+  const std::string pod = "/sys/fs/cgroup/hugetlb/kubepods/pod1/hugetlb.2MB.";
+  root.write(pod + "limit_in_bytes", "9223372036852678656\n");
+  EXPECT_EQ(reserved_huge_bytes(root.path(), {}), 51200 * kHugePage);
+  root.write(pod + "limit_in_bytes", "0\n");
+  EXPECT_EQ(reserved_huge_bytes(root.path(), {}), 0U);
+}
+
 TEST(HugePages, NoneWhereTheSystemSaysNothingOrNonsense) {
   FixtureRoot root;
   EXPECT_EQ(reserved_huge_bytes(root.path(), {}), 0U);
