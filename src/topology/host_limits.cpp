@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -106,14 +107,28 @@ bool is_wsl(std::string kernel) {
   return kernel.find("microsoft") != std::string::npos;
 }
 
+/// The map of the first user namespace: every number is itself.
+bool in_first_user_namespace(const std::string& root) {
+  const auto line = first_line(root + "/proc/self/uid_map");
+  if (!line) return true;  // a kernel without them
+  std::istringstream words(*line);
+  std::uint64_t inside = 1, outside = 1, count = 0;
+  constexpr std::uint64_t kAllNumbers = 0xFFFF'FFFF;
+  return words >> inside >> outside >> count && inside == 0 && outside == 0 && count == kAllNumbers;
+}
+
 }  // namespace
+
+bool may_lock_all(const std::string& root) {
+  return has_capability(root, kIpcLock) && in_first_user_namespace(root);
+}
 
 HostLimits read_host_limits(const std::string& root) {
   HostLimits limits;
   limits.processor = processor_of(root);
   limits.kernel = first_line(root + "/proc/sys/kernel/osrelease").value_or("");
   limits.lock_bytes = lock_limit(root);
-  limits.may_lock_more = has_capability(root, kIpcLock);
+  limits.may_lock_more = may_lock_all(root);
   limits.transparent_huge_pages = chosen(root + "/sys/kernel/mm/transparent_hugepage/enabled");
   limits.reserved_pages = reserved(root);
   limits.container = container_of(root);
