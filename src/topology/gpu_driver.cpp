@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "topology/gpu_driver.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,8 +23,9 @@ constexpr int kVersionMismatch = 803;
 constexpr int kProhibited = 2;  // a compute mode
 
 const DeviceFile* refused(const DriverTraces& traces) {
-  const auto found =
-      std::ranges::find_if(traces.files, [](const DeviceFile& file) { return file.error != 0; });
+  const auto found = std::ranges::find_if(traces.files, [](const DeviceFile& file) {
+    return file.error == EPERM || file.error == EACCES;  // others are the device's own
+  });
   return found == traces.files.end() ? nullptr : &*found;
 }
 
@@ -118,6 +120,14 @@ bool is_of_driver(const std::string& name) {
                                         [](unsigned char c) { return std::isdigit(c) != 0; });
 }
 
+/// access() asks neither the control group of devices nor, for root, anybody.
+int error_of_opening(const std::string& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
+  if (file < 0) return errno;
+  (void)close(file);  // nothing was written
+  return 0;
+}
+
 }  // namespace
 
 std::vector<DeviceFile> read_device_files(const std::string& root) {
@@ -126,7 +136,7 @@ std::vector<DeviceFile> read_device_files(const std::string& root) {
     if (!is_of_driver(name)) continue;
     std::string path = root + "/dev/";
     path += name;
-    files.push_back({path, access(path.c_str(), R_OK | W_OK) == 0 ? 0 : errno});
+    files.push_back({path, error_of_opening(path)});
   }
   return files;
 }

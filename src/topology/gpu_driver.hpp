@@ -33,7 +33,7 @@ struct DriverAnswer {
 /// A file through which the driver's library reaches the kernel.
 struct DeviceFile {
   std::string path;
-  int error = 0;  ///< of opening it for reading and writing, as access() tells; 0: allowed
+  int error = 0;  ///< errno of opening it for reading and writing; 0: allowed
 };
 [[nodiscard]] std::vector<DeviceFile> read_device_files(const std::string& root);
 

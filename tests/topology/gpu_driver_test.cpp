@@ -59,6 +59,10 @@ TEST(JudgeDriver, SaysWhichOfTheReasonsItIs) {
   refused.files = {{"/dev/nvidia-uvm", 0}, {"/dev/nvidiactl", EACCES}};
   DriverTraces hidden = traces_of(2, "550.54.14");
   hidden.visible_set = true;
+  DriverTraces withheld = traces_of(1, "550.54.14");
+  withheld.files = {{"/dev/nvidia0", EPERM}};
+  DriverTraces dead = traces_of(1, "550.54.14");
+  dead.files = {{"/dev/nvidia0", EIO}};
   for (const Case& c : {
            Case{"neither", not_loaded(), traces_of(0), DriverState::no_library,
                 "no NVIDIA GPU on the PCI bus", ""},
@@ -75,6 +79,11 @@ TEST(JudgeDriver, SaysWhichOfTheReasonsItIs) {
            Case{"forbidden, shown as none", failing(100, "CUDA_ERROR_NO_DEVICE"), refused,
                 DriverState::forbidden, "/dev/nvidiactl: Permission denied (errno 13)",
                 "--gpus all"},
+           Case{"a container's device rules", failing(100, "CUDA_ERROR_NO_DEVICE"), withheld,
+                DriverState::forbidden, "/dev/nvidia0: Operation not permitted (errno 1)",
+                "--gpus all"},
+           Case{"a dead device is not forbidden", failing(100, "CUDA_ERROR_NO_DEVICE"), dead,
+                DriverState::no_device, "1 NVIDIA GPU", "dmesg"},
            Case{"forbidden, shown as an error", failing(304, "CUDA_ERROR_OPERATING_SYSTEM"),
                 refused, DriverState::forbidden, "/dev/nvidiactl", "group video"},
            Case{"prohibited", with_devices({2, 2}), traces_of(2), DriverState::forbidden,
@@ -117,6 +126,17 @@ TEST(DriverTraces, VersionAndDeviceFilesAreRead) {
   EXPECT_EQ(traces.files[0].error, 0);
   const testing::FixtureRoot empty;
   EXPECT_EQ(read_driver_traces(empty.path(), 0).module_version, "");
+}
+
+// The mode of a file may let anybody in where opening it fails all the same.
+TEST(DriverTraces, DeviceFilesAreOpenedToFindOut) {
+  const testing::FixtureRoot root;
+  root.write("/dev/nvidia0/file", "");  // a folder: readable and writable, and not to be opened so
+  root.write("/dev/nvidiactl", "");
+  const std::vector<DeviceFile> files = read_device_files(root.path());
+  ASSERT_EQ(files.size(), 2U);
+  EXPECT_EQ(files[0].error, EISDIR);
+  EXPECT_EQ(files[1].error, 0);
 }
 
 TEST(AskDriver, AnswersWithOrWithoutALibrary) {
