@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "topology/fixture_root.hpp"
 
 namespace outboard::topology {
@@ -48,6 +50,41 @@ TEST(CgroupQuota, SourceNamesTheFileAndItsWords) {
   const CpuQuota quota = quota_of_v2("765000 100000");
   EXPECT_NE(quota.source.find("/sys/fs/cgroup/job/cpu.max = 765000 100000"), std::string::npos)
       << quota.source;
+}
+
+/// A container that sees the host's names, and mounts its own group.
+void write_container(const FixtureRoot& root, const std::string& group) {
+  root.write("/proc/self/cgroup", "4:cpu,cpuacct:" + group + "\n0::/\n");
+  root.write(
+      "/proc/self/mountinfo",
+      "22 21 0:5 / /dev rw - devtmpfs dev rw\n"
+      "30 21 0:26 /docker/ID /sys/fs/cgroup/cpu,cpuacct ro,relatime master:9 - cgroup cgroup "
+      "rw,cpu,cpuacct\n"
+      "31 21 0:27 /docker/ID /groups/cpu rw - cgroup cgroup rw,cpuset\nfish\n");
+  root.write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "800000\n");
+  root.write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
+  root.write("/sys/fs/cgroup/cpu,cpuacct/sub/cpu.cfs_quota_us", "200000\n");
+  root.write("/sys/fs/cgroup/cpu,cpuacct/sub/cpu.cfs_period_us", "100000\n");
+}
+
+TEST(CgroupQuota, GroupsBelowAContainersTopCount) {
+  for (const auto& [group, cores] : {std::pair{"/docker/ID/sub", 2U},
+                                     {"/docker/ID/sub/none", 2U},
+                                     {"/docker/ID", 8U},
+                                     {"/docker/IDs/sub", 8U},
+                                     {"/../sub", 8U}}) {
+    FixtureRoot root;
+    write_container(root, group);
+    EXPECT_EQ(read_quota(root.path()).cores, cores) << group;
+  }
+}
+
+TEST(CgroupQuota, IsReadWhereTheHierarchyIsMounted) {
+  FixtureRoot root;
+  root.write("/proc/self/cgroup", "0::/job\n");
+  root.write("/proc/self/mountinfo", "31 21 0:27 / /groups rw,nosuid - cgroup2 cgroup2 rw\n");
+  root.write("/groups/job/cpu.max", "300000 100000\n");
+  EXPECT_EQ(read_quota(root.path()).cores, 3U);
 }
 
 TEST(CgroupQuota, ParentsCountToo) {
