@@ -75,10 +75,17 @@ std::uint32_t lanes_in(const std::string& path) {
   return lanes <= 32 ? static_cast<std::uint32_t>(lanes) : 0;
 }
 
+/// A link is as fast as the slower of its ends. The folder is a link to one below the port's.
+double most_speed(const std::string& folder) {
+  const double device = speed_in(folder + "/max_link_speed");
+  const double port = speed_in(folder + "/../max_link_speed");
+  return port > 0.0 && device > 0.0 ? std::min(port, device) : device;
+}
+
 PciLink read_link(const std::string& folder) {
   return {.gt_per_s = speed_in(folder + "/current_link_speed"),
           .lanes = lanes_in(folder + "/current_link_width"),
-          .most_gt_per_s = speed_in(folder + "/max_link_speed"),
+          .most_gt_per_s = most_speed(folder),
           .most_lanes = lanes_in(folder + "/max_link_width")};
 }
 

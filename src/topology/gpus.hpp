@@ -18,7 +18,7 @@ namespace outboard::topology {
 struct PciLink {
   double gt_per_s = 0.0;  ///< of each lane, now
   std::uint32_t lanes = 0;
-  double most_gt_per_s = 0.0;  ///< what the GPU is built for
+  double most_gt_per_s = 0.0;  ///< what both the GPU and its slot are built for
   std::uint32_t most_lanes = 0;
   double told_bytes_per_s = 0.0;  ///< of the whole link, where nothing tells of lanes
 

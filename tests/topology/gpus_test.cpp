@@ -4,6 +4,9 @@
 
 #include <gtest/gtest.h>
 
+#include <filesystem>
+#include <utility>
+
 #include "topology/fixture_gpu.hpp"
 
 namespace outboard::topology {
@@ -52,6 +55,25 @@ TEST(Gpus, AreNvidiasDisplayAndComputeDevicesByAddress) {
   EXPECT_EQ(gpus[1].uuid, "GPU-01234567-89ab");
   EXPECT_EQ(nodes_of(gpus), (Nodes{0, 1, 1}));
   EXPECT_EQ(gpus[0].node_note, "by numa_node");
+}
+
+// As in /sys: the folder is a link to one below that of the port it is plugged into.
+TEST(Gpus, ALinkIsAsFastAsTheSlowerOfItsEnds) {
+  for (const auto& [port, rate] : {std::pair{"8.0 GT/s PCIe", 8.0},
+                                   std::pair{"32.0 GT/s PCIe", 16.0}, std::pair{"Unknown", 16.0}}) {
+    const FixtureRoot root;
+    fixture::write_machine(root, {});
+    fixture::write_gpu(root, {.address = kFirst});
+    const std::filesystem::path listed = root.path() + "/sys/bus/pci/devices/" + kFirst;
+    const std::filesystem::path real = root.path() + "/sys/devices/pci0000:16/0000:16:02.0/";
+    std::filesystem::create_directories(real);
+    std::filesystem::rename(listed, real / kFirst);
+    std::filesystem::create_directory_symlink(real / kFirst, listed);
+    root.write("/sys/devices/pci0000:16/0000:16:02.0/max_link_speed", std::string(port) + "\n");
+    const std::vector<Gpu> gpus = read_gpus(root.path(), discover(root.path()));
+    ASSERT_EQ(gpus.size(), 1U);
+    EXPECT_DOUBLE_EQ(gpus[0].link.most_gt_per_s, rate) << port;
+  }
 }
 
 TEST(Gpus, LinksHaveSpeedAndLanes) {
