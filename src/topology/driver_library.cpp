@@ -5,6 +5,7 @@
 
 #include <array>
 #include <memory>
+#include <utility>
 
 #include "topology/gpu_driver.hpp"
 
@@ -106,7 +107,9 @@ DriverAnswer ask_driver() {
   library.call("cuDriverGetVersion", &answer.cuda_version);
   library.call("cuDeviceGetCount", &count);
   for (int i = 0; i < count && answer.result == 0 && answer.load_error.empty(); ++i) {
-    answer.devices.push_back(read_device(library, i));
+    DriverDevice device = read_device(library, i);
+    if (answer.result != 0 || !answer.load_error.empty()) break;  // half of it is unknown
+    answer.devices.push_back(std::move(device));
   }
   if (answer.load_error.empty()) library.name_result();
   return answer;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for NVIDIA's libcuda.so.1 where the program looks for it: two devices, or the error
-// that OUTBOARD_FAKE_CUINIT numbers.
+// that OUTBOARD_FAKE_CUINIT numbers; with OUTBOARD_FAKE_LOST the second fails when it is asked.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -29,6 +29,7 @@ OUTBOARD_FAKE cuDeviceGetPCIBusId(char* address, int bytes, int device) {
   return 0;
 }
 OUTBOARD_FAKE cuDeviceGetName(char* name, int bytes, int device) {
+  if (device > 40 && std::getenv("OUTBOARD_FAKE_LOST") != nullptr) return 999;
   (void)std::snprintf(name, static_cast<std::size_t>(bytes), "stand-in %d", device - 40);
   return 0;
 }

@@ -112,6 +112,14 @@ TEST(TopoProgram, TheDriversDevicesAreListedByAddress) {
   EXPECT_EQ(out.at("gpus").back().at("uuid"), "GPU-a1a1a1a1-a1a1-a1a1-a1a1-a1a1a1a1a1a1");
 }
 
+TEST(TopoProgram, ADeviceThatFailsWhenItIsAskedIsNotListed) {
+  const Finished finished = with_driver({"topo", "--json", "-"}, {"OUTBOARD_FAKE_LOST=1"});
+  const json out = json::parse(finished.out);
+  EXPECT_EQ(out.at("driver").at("state"), "driver error");
+  EXPECT_TRUE(has(finished.out, "0000:f0:00.0")) << finished.out;
+  EXPECT_FALSE(has(finished.out, "0000:f1:00.0")) << finished.out;
+}
+
 TEST(DoctorProgram, TheStatusIsWhetherSomethingFails) {
   const Finished fine = with_driver({"doctor"}, {});
   EXPECT_EQ(fine.exit_code, 0) << fine.out;
