@@ -65,9 +65,22 @@ std::string BindingRefusal::remedy() const {
     return "allow sched_setaffinity in the container's seccomp profile (--security-opt "
            "seccomp=FILE); workers run unbound until then";
   }
+  if (error != EPERM && error != ENOSYS) return memory_policy_remedy(error);
   return "in a container: --cap-add SYS_NICE, or a seccomp profile that allows mbind and "
          "set_mempolicy (--security-opt seccomp=FILE); until then pages lie where they are first "
          "touched";
+}
+
+const char* memory_policy_remedy(int error) noexcept {
+  switch (error) {
+    case EPERM:
+    case ENOSYS:
+      return "in a container allow mbind and set_mempolicy (docker: --cap-add SYS_NICE)";
+    case ENOMEM:
+      return "free some memory";
+    default:
+      return "look whether the node is among those of Mems_allowed_list in /proc/self/status";
+  }
 }
 
 BindingCalls system_binding_calls() {

@@ -26,6 +26,9 @@ struct BindingRefusal {
   [[nodiscard]] std::string remedy() const;
 };
 
+/// What helps where the system refuses a memory policy with this errno.
+[[nodiscard]] const char* memory_policy_remedy(int error) noexcept;
+
 struct BindingReport {
   std::optional<BindingRefusal> memory;   ///< none: permitted
   std::optional<BindingRefusal> threads;  ///< none: permitted

@@ -6,6 +6,7 @@
 #include <memory>
 #include <system_error>
 
+#include "topology/binding_probe.hpp"
 #include "topology/hwloc_handle.hpp"
 #include "topology/machine.hpp"
 
@@ -72,8 +73,8 @@ std::string bind_memory_to(const Machine& machine, std::uint32_t os_node,
                              HWLOC_MEMBIND_BIND, HWLOC_MEMBIND_BYNODESET) == 0) {
     return "";
   }
-  return refusal("mbind", errno,
-                 "in a container allow mbind and set_mempolicy (docker: --cap-add SYS_NICE)");
+  const int error = errno;
+  return refusal("mbind", error, memory_policy_remedy(error));
 }
 
 std::string bind_this_thread(const Machine& machine, std::uint32_t node) {

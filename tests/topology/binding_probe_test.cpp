@@ -47,6 +47,15 @@ TEST(BindingProbe, ARefusalNamesCallErrnoAndTheContainersFlag) {
   }
 }
 
+TEST(BindingProbe, TheRemedyIsThatOfTheError) {
+  for (const int error : {EINVAL, ENOMEM}) {
+    EXPECT_FALSE(has(memory_policy_remedy(error), "SYS_NICE"));
+    EXPECT_EQ((BindingRefusal{"mbind", error}.remedy()), memory_policy_remedy(error));
+  }
+  EXPECT_TRUE(has(memory_policy_remedy(EINVAL), "Mems_allowed_list"));
+  EXPECT_TRUE(has(memory_policy_remedy(EPERM), "SYS_NICE"));
+}
+
 TEST(BindingProbe, LeavesPolicyAndAffinityAsTheyWere) {
   const auto policy = [] {
     int mode = -1;
