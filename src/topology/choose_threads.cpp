@@ -41,6 +41,17 @@ void shrink_to(std::vector<std::uint32_t>& threads, std::uint32_t limit) {
   }
 }
 
+/// From the last nodes, down to one thread each. @return how many.
+std::uint32_t reserve(std::vector<std::uint32_t>& threads, std::uint32_t cores) {
+  std::uint32_t left = cores;
+  for (auto node = threads.rbegin(); node != threads.rend(); ++node) {
+    const std::uint32_t taken = std::min(left, *node - 1);
+    *node -= taken;
+    left -= taken;
+  }
+  return cores - left;
+}
+
 }  // namespace
 
 std::uint32_t default_reserve(const Machine& machine) noexcept {
@@ -85,9 +96,7 @@ ThreadChoice choose_threads(const Machine& machine, std::uint32_t threads_per_no
         std::max<std::uint32_t>(1, static_cast<std::uint32_t>(node.cores.size())));
   }
   std::string why = std::to_string(sum(choice.threads_per_node)) + " allowed physical cores";
-  std::uint32_t& last = choice.threads_per_node.back();
-  const std::uint32_t reserved = std::min(reserve_cores, last - 1);
-  last -= reserved;
+  const std::uint32_t reserved = reserve(choice.threads_per_node, reserve_cores);
   if (reserved > 0) why += ", " + std::to_string(reserved) + " left to the trainer";
   if (machine.quota_cores > 0 && sum(choice.threads_per_node) > machine.quota_cores) {
     shrink_to(choice.threads_per_node, machine.quota_cores);

@@ -63,7 +63,7 @@ inline constexpr std::uint32_t kMostThreads = 4096;  ///< of one engine, on all 
 [[nodiscard]] Machine within_quota(Machine machine);
 
 /// Threads for each node: explicit `threads_per_node` if not 0; else its allowed physical cores,
-/// less `reserve_cores` (taken from the last node, at least one stays), within the quota. `why`
+/// less `reserve_cores` (of the last nodes; each keeps one), within the quota. `why`
 /// says it in words. Never more than kMostThreads in all.
 struct ThreadChoice {
   std::vector<std::uint32_t> threads_per_node;

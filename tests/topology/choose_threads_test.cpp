@@ -30,12 +30,14 @@ TEST(ChooseThreads, ExplicitCountWinsOverEverything) {
   EXPECT_EQ(choice.why, "7+7 threads: as configured");
 }
 
-TEST(ChooseThreads, ReserveComesFromTheLastNodeAndLeavesOne) {
+TEST(ChooseThreads, ReserveComesFromTheLastNodesAndLeavesOneEach) {
   EXPECT_EQ(choose_threads(machine_of("numa:2 core:4 pu:1"), 0, 1).threads_per_node,
             (Threads{4, 3}));
+  EXPECT_EQ(choose_threads(machine_of("numa:3 core:4 pu:1"), 0, 5).threads_per_node,
+            (Threads{4, 2, 1}));
   const ThreadChoice choice = choose_threads(machine_of("numa:2 core:4 pu:1"), 0, 9);
-  EXPECT_EQ(choice.threads_per_node, (Threads{4, 1}));
-  EXPECT_NE(choice.why.find("3 left to the trainer"), std::string::npos) << choice.why;
+  EXPECT_EQ(choice.threads_per_node, (Threads{1, 1}));
+  EXPECT_NE(choice.why.find("6 left to the trainer"), std::string::npos) << choice.why;
 }
 
 TEST(ChooseThreads, QuotaLimitsAndKeepsNodesEven) {
