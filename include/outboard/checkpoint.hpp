@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,5 +87,22 @@ struct OUTBOARD_API CheckpointInfo {
 [[nodiscard]] OUTBOARD_API CheckpointInfo inspect_checkpoint(const std::string& folder);
 /// Reads every byte of it. @throws the same.
 OUTBOARD_API void verify_checkpoint(const std::string& folder);
+
+/// What two checkpoints do not have alike in the elements of their state.
+struct OUTBOARD_API StateComparison {
+  struct Difference {
+    std::string parameter, stream;
+    std::uint64_t element = 0;  ///< in memory order
+    float a = 0.0F, b = 0.0F;
+  };
+  std::optional<Difference> first;     ///< in registration order of the first checkpoint
+  std::vector<std::string> tensors;    ///< "stream/parameter" of all that differ, in that order
+  std::uint64_t elements = 0;          ///< that differ, of all tensors
+  std::vector<std::string> unmatched;  ///< of one checkpoint only, or of another size there
+};
+/// Compares bit for bit, through buffers of a few MiB, what both have; checksums tell which tensors
+/// need be read. @throws as inspect_checkpoint(), naming the damaged one.
+[[nodiscard]] OUTBOARD_API StateComparison compare_state(const std::string& a,
+                                                         const std::string& b);
 
 }  // namespace outboard

@@ -9,6 +9,7 @@
 #include "cli/bench_predictions.hpp"
 #include "cli/bench_step.hpp"
 #include "cli/bench_update.hpp"
+#include "cli/bisect.hpp"
 #include "cli/checkpoints.hpp"
 #include "cli/doctor.hpp"
 #include "cli/plan.hpp"
@@ -51,6 +52,8 @@ int run(int argc, const char* const* argv) {
   const CLI::App* doctor = outboard::cli::add_doctor(app, doctor_words);
   outboard::cli::CheckpointWords checkpoint_words;
   const CLI::App* checkpoints = outboard::cli::add_checkpoints(app, checkpoint_words);
+  outboard::cli::BisectWords bisect_words;
+  const CLI::App* bisect = outboard::cli::add_bisect(app, bisect_words);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& wish) {  // help or version
@@ -60,6 +63,7 @@ int run(int argc, const char* const* argv) {
   }
   if (topo->parsed()) return outboard::cli::run(topo_words);
   if (doctor->parsed()) return outboard::cli::run(doctor_words);
+  if (bisect->parsed()) return outboard::cli::run(bisect_words);
   if (checkpoints->parsed()) return outboard::cli::run(checkpoint_words);
   if (plan->parsed()) return outboard::cli::run(outboard::cli::settle(plan_words));
   if (predictions->parsed()) return outboard::cli::run(predictions_request);
