@@ -49,6 +49,9 @@ struct StepBound {
   double down_ns = 0.0;             ///< T_d
   double largest_update_ns = 0.0;   ///< of one bucket
   double largest_copies_ns = 0.0;   ///< of one bucket, down and up
+  /// The buckets of a gradient of several come at once: one passes all stages, the others wait for
+  /// the slowest.
+  double split_ns = 0.0;
   bool copies_outstanding = false;  ///< at the end of backward
   std::size_t buckets = 0;
 
@@ -63,7 +66,7 @@ struct StepBound {
   /// Nothing waits for a gate: at most this where buckets are even.
   [[nodiscard]] double open_ns() const {
     return forward_ns + std::max({backward_ns, down_ns, update_ns, upload_ns}) + largest_update_ns +
-           largest_copies_ns;
+           largest_copies_ns + split_ns;
   }
   /// One after the other: exactly this.
   [[nodiscard]] double serial_ns() const { return forward_ns + gate_ns + update_ns + upload_ns; }
@@ -177,6 +180,7 @@ inline StepBound bound_of(const StepCost& cost, const std::vector<bool>& on_devi
   simulate_backward(cost, layout, buckets, bound);
   for (const LayerCost& layer : cost.layers) bound.forward_ns += layer.forward_ns;
   std::vector<double> node_ns(cost.update_ns_per_elem.size(), 0.0);
+  double slowest_ns = 0.0;  // stage of one bucket
   for (const BucketCost& bucket : buckets) {
     bound.upload_ns += bucket.upload_ns;
     node_ns[bucket.node] += bucket.update_ns;
@@ -185,6 +189,11 @@ inline StepBound bound_of(const StepCost& cost, const std::vector<bool>& on_devi
     const double down_ns = bucket.upload_ns * cost.down_ns_per_elem / cost.up_ns_per_elem;
     bound.down_ns += down_ns;
     bound.largest_copies_ns = std::max(bound.largest_copies_ns, down_ns + bucket.upload_ns);
+    slowest_ns = std::max({slowest_ns, bucket.update_ns, down_ns, bucket.upload_ns});
+  }
+  for (const plan::SegmentRange& pieces : layout.parameters) {
+    const auto others = static_cast<double>(std::max(pieces.count, 1U) - 1);
+    bound.split_ns = std::max(bound.split_ns, others * slowest_ns);
   }
   bound.update_ns = *std::max_element(node_ns.begin(), node_ns.end());
   bound.refresh_ns = refresh(buckets);

@@ -72,7 +72,8 @@ struct OUTBOARD_API Options {
   std::size_t pinned_limit_bytes = SIZE_MAX;        ///< registering more host memory is refused
   std::size_t registration_limit_bytes = SIZE_MAX;  ///< of one registration; engines use several
   /// Virtual time: which of several operations that are ready at the same time goes first. Those
-  /// that have been ready for longer go before them, unless there are random delays.
+  /// that have been ready for longer go before them, and of the others the engine's short kernels
+  /// before the trainer's, unless there are random delays.
   std::uint64_t seed = 0;
   Duration max_random_delay{0};  ///< virtual time: every operation takes up to this much longer
   std::vector<Fault> faults{};

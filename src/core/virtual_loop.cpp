@@ -28,7 +28,15 @@ void VirtualLoop::after(VirtualTime delay, Callback callback) {
                 "VirtualLoop::after: delay " + std::to_string(delay) +
                     " ns; a delay of at least 0 and a callback are needed");
   }
-  heap_.push_back({now_ + delay, next_random(), sequence_++, callback});
+  push({now_ + delay, next_random(), sequence_++, callback});
+}
+
+void VirtualLoop::after_this_moment(Callback callback) {
+  push({now_, UINT64_MAX, sequence_++, callback});
+}
+
+void VirtualLoop::push(const Entry& entry) {
+  heap_.push_back(entry);
   std::push_heap(heap_.begin(), heap_.end(), Later{});
 }
 

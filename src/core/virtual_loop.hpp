@@ -27,6 +27,8 @@ class VirtualLoop {
   /// Runs `callback` when the clock reaches now() + delay (delay >= 0). After warm-up it allocates
   /// nothing.
   void after(VirtualTime delay, Callback callback);
+  /// The same at now(), behind all other events of this moment, later ones too.
+  void after_this_moment(Callback callback);
   /// Runs the next event: the earliest; among those due at the same time the seed picks.
   /// @return false if there is none.
   bool run_one();
@@ -51,6 +53,7 @@ class VirtualLoop {
   };
   struct Later;
   std::uint64_t next_random() noexcept;
+  void push(const Entry& entry);
 
   std::uint64_t seed_;
   std::uint64_t random_state_;

@@ -163,6 +163,11 @@ class Backend {
 
   // --- streams, events, flags ---
   [[nodiscard]] virtual NativeStream create_stream(const char* name) = 0;
+  /// The same for short work that others wait for: where it could start at the same moment as that
+  /// of other streams it goes first, if the device can do that.
+  [[nodiscard]] virtual NativeStream create_urgent_stream(const char* name) {
+    return create_stream(name);
+  }
   /// Waits until the stream is empty (or the device is lost), then removes it. Afterwards no
   /// callback of an event last recorded on it runs; so hold no lock that callbacks take. Work that
   /// nothing can ever start loses the device in virtual time (in real time the call waits for

@@ -84,14 +84,14 @@ Pipeline::~Pipeline() {
 void Pipeline::create_streams() {
   device::Backend& backend = flow_.backend;
   streams_created_ = true;
-  flow_.norm = backend.create_stream("norm");
+  flow_.norm = backend.create_urgent_stream("norm");
   flow_.down = backend.create_stream("gradients down");
   flow_.up = backend.create_stream("weights up");
-  flow_.unpack = backend.create_stream("weights unpacked");
+  flow_.unpack = backend.create_urgent_stream("weights unpacked");
   if (flow_.open_gate()) {
     flow_.past_readers = backend.create_stream("past readers");
-    flow_.scalars = backend.create_stream("scalars down");
-    flow_.device_updates = backend.create_stream("resident updates");
+    flow_.scalars = backend.create_urgent_stream("scalars down");
+    flow_.device_updates = backend.create_urgent_stream("resident updates");
   }
   uploads_passed_ = backend.create_event();
 }

@@ -27,6 +27,11 @@ std::uint64_t gradient_count(const StepModel& model, std::span<const BucketPlace
 
 }  // namespace
 
+double Simulation::Fifo::waits_since_us() const {
+  return empty() ? std::numeric_limits<double>::infinity()
+                 : std::max(items[head].since_us, free_us);
+}
+
 Simulation::Op Simulation::Fifo::pop() {
   const Op op = items[head++];
   if (head == items.size()) clear();
@@ -86,9 +91,10 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
   now_us_ = 0.0;
   for (Unit& unit : units_) unit = {};
   for (BucketRun& run : runs_) run = {};
-  device_queue_.clear();
-  scalars_queue_.clear();
-  down_queue_.clear();
+  for (Fifo& kernels : kernels_) kernels = {};
+  scalars_queue_ = {};
+  down_queue_ = {};
+  trainer_ended_us_ = 0.0;
   hosted_.clear();
   streamed_.clear();
   for (std::uint32_t b = 0; b < places.size(); ++b) {
@@ -101,6 +107,7 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
   scalars_bytes_ = kGateBytesPerParameter + (device_has_state_ ? kOverflowCountBytes : 0);
   next_state_ = streamed_.size();  // begin_step() moves it to the first
   free_buffers_ = kStreamBuffers;
+  free_unpack_buffers_ = core::kUnpackBuffers;
   result_.events = 0;
 }
 
@@ -111,7 +118,8 @@ void Simulation::begin_step() {
     BucketRun& run = runs_[b];
     run.missing = run.ungiven = model_.buckets[b].gradients;
     const auto index = static_cast<std::uint32_t>(b);
-    if (schedule_ == StepSchedule::open && judged_by_scalars(index)) run.missing += 1;
+    run.unjudged = schedule_ == StepSchedule::open && judged_by_scalars(index);
+    run.missing += run.unjudged ? 1 : 0;
     run.posted = run.updated = run.refreshed = false;
   }
   open_uploads_.clear();
@@ -121,6 +129,7 @@ void Simulation::begin_step() {
   next_state_ -= streamed_.size();
   next_backward_ = next_forward_ = 0;
   next_need_ = blocked_on_ = norms_left_ = 0;
+  weights_here_us_ = 0.0;
   for (const StepModel::Backward& work : model_.backward) norms_left_ += work.norms;
   backward_left_ = model_.backward.size() * simulated_;
   forward_left_ = model_.forward.size();
@@ -190,21 +199,47 @@ void Simulation::start_idle_units() {
   }
 }
 
+void Simulation::start_from(std::size_t unit, Fifo& fifo) {
+  const Op op = fifo.pop();
+  fifo.free_us = now_us_ + op.duration_us;
+  start(unit, op);
+}
+
+/// First come, first served; at the same moment the engine's kernels come first.
 void Simulation::start_compute() {
-  if (!device_queue_.empty()) {
-    start(kCompute, device_queue_.pop());
-  } else if (pass_due_) {
+  Fifo& kernels = *std::ranges::min_element(kernels_, {}, &Fifo::waits_since_us);
+  const double trainer_us = trainer_waits_since_us();
+  if (!kernels.empty() && kernels.waits_since_us() <= trainer_us) {
+    start_from(kCompute, kernels);
+  } else if (trainer_us < std::numeric_limits<double>::infinity()) {
+    start_trainers();
+  }
+}
+
+/// Since when the trainer's next kernel could run; infinity if it cannot yet.
+double Simulation::trainer_waits_since_us() {
+  bool ready = pass_due_;
+  if (!ready && next_backward_ < model_.backward.size()) {
+    // Where the gradient of the micro-batch before still lies there is no room for this one's.
+    ready = !sums() || pieces_[next_backward_].untaken == 0;
+  } else if (!ready && backward_left_ == 0 && next_forward_ready()) {
+    return std::max(trainer_ended_us_, weights_here_us_);
+  }
+  return ready ? trainer_ended_us_ : std::numeric_limits<double>::infinity();
+}
+
+void Simulation::start_trainers() {
+  if (pass_due_) {
     pass_due_ = false;
     micro_batch_ += 1;
     start(kCompute, {OpKind::pass, micro_batch_, model_.forward_us, 0});
   } else if (next_backward_ < model_.backward.size()) {
-    // Where the gradient of the micro-batch before still lies there is no room for this one's.
-    if (sums() && pieces_[next_backward_].untaken > 0) return;
     const auto piece = static_cast<std::uint32_t>(next_backward_++);
     start(kCompute, {OpKind::backward, piece, model_.backward[piece].us, 0});
-  } else if (backward_left_ == 0 && next_forward_ready()) {
+  } else {
     const auto piece = static_cast<std::uint32_t>(next_forward_++);
     next_need_ = 0;
+    weights_here_us_ = 0.0;
     start(kCompute, {OpKind::forward, piece, model_.forward[piece].us, 0});
   }
 }
@@ -221,6 +256,7 @@ bool Simulation::next_forward_ready() {
   for (; next_need_ < work.needs; ++next_need_) {
     blocked_on_ = model_.needs[work.first_need + next_need_];
     if (!runs_[blocked_on_].refreshed) return false;
+    weights_here_us_ = std::max(weights_here_us_, runs_[blocked_on_].refreshed_us);
   }
   return true;
 }
@@ -228,12 +264,14 @@ bool Simulation::next_forward_ready() {
 /// The bucket whose weights go next, or kNone. Behind a gate they go in forward order, whatever was
 /// updated first: they were queued when it opened. With an open gate, in the order of the updates.
 std::uint32_t Simulation::next_upload() const {
-  if (schedule_ == StepSchedule::open) {
-    return next_upload_ == open_uploads_.size() ? kNone : open_uploads_[next_upload_];
-  }
-  if (next_upload_ == hosted_.size() || !runs_[hosted_[next_upload_]].updated) return kNone;
+  const std::vector<std::uint32_t>& order =
+      schedule_ == StepSchedule::open ? open_uploads_ : hosted_;
+  if (next_upload_ == order.size()) return kNone;
+  const std::uint32_t next = order[next_upload_];
+  if (!runs_[next].updated) return kNone;
   if (schedule_ == StepSchedule::serial && updates_left_ > 0) return kNone;
-  return hosted_[next_upload_];
+  const bool packed = model_.buckets[next].unpacks > 0;
+  return packed && free_unpack_buffers_ == 0 ? kNone : next;
 }
 
 bool Simulation::state_ready() const {
@@ -244,11 +282,12 @@ bool Simulation::state_ready() const {
 }
 
 void Simulation::start_down() {
-  if (!scalars_queue_.empty()) return start(kDown, scalars_queue_.pop());
-  if (!down_queue_.empty()) return start(kDown, down_queue_.pop());
+  Fifo& older = scalars_queue_.waits_since_us() <= down_queue_.waits_since_us() ? scalars_queue_
+                                                                                : down_queue_;
+  if (!older.empty()) return start_from(kDown, older);
   if (sum_queue_.empty() || ring_free_ == 0) return;
   ring_free_ -= 1;
-  start(kDown, sum_queue_.pop());
+  start_from(kDown, sum_queue_);
 }
 
 void Simulation::start_up() {
@@ -258,6 +297,7 @@ void Simulation::start_up() {
   if (upload != kNone && (!state || of_next_step || upload < streamed_[next_state_])) {
     next_upload_ += 1;
     const StepModel::Bucket& shape = model_.buckets[upload];
+    free_unpack_buffers_ -= shape.unpacks > 0 ? 1 : 0;
     start(kUp, copy_op(OpKind::weight, upload, shape.copies, shape.bytes));
   } else if (state) {
     const std::uint32_t bucket = streamed_[next_state_++ % streamed_.size()];
@@ -267,7 +307,7 @@ void Simulation::start_up() {
 }
 
 void Simulation::start_node(std::uint32_t node) {
-  if (sums() && !additions_[node].empty()) return start(kFirstNode + node, additions_[node].pop());
+  if (sums() && !additions_[node].empty()) return start_from(kFirstNode + node, additions_[node]);
   std::vector<std::uint32_t>& heap = ready_[node];
   if (heap.empty()) return;
   std::ranges::pop_heap(heap, std::greater<>());

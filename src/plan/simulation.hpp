@@ -3,11 +3,13 @@
 /// again without allocating.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
+#include "core/pack_layout.hpp"
 #include "plan/simulate.hpp"
 
 namespace outboard::plan {
@@ -27,6 +29,7 @@ class Simulation {
     std::uint32_t index = 0;  ///< as in TimelineEntry; of the way of a sum: into model_.gradients
     double duration_us = 0.0;
     std::uint64_t bytes = 0;
+    double since_us = 0.0;  ///< when it was queued
   };
   /// One of the resources: runs one operation at a time, to its end.
   struct Unit {
@@ -39,20 +42,25 @@ class Simulation {
   struct Fifo {
     std::vector<Op> items;
     std::size_t head = 0;
+    double free_us = 0.0;  ///< what was taken last has ended then
     [[nodiscard]] bool empty() const { return head == items.size(); }
+    /// Since when its first could run; infinity if there is none.
+    [[nodiscard]] double waits_since_us() const;
     void clear() { items.clear(), head = 0; }
-    void push(const Op& op) { items.push_back(op); }
+    void push(Op op, double now_us) { op.since_us = now_us, items.push_back(op); }
     Op pop();
   };
   struct BucketRun {
     std::uint32_t missing = 0;     ///< what the update still needs: gradients, open gate: scalars
     std::uint32_t ungiven = 0;     ///< gradients that backward has not completed
     std::uint32_t last_piece = 0;  ///< of backward: completed the last of them
+    bool unjudged = false;         ///< open gate: its scalars are not on the host
     bool state_here = false;       ///< streamed: its state is on the device, ready for an update
     bool state_leaving = false;    ///< streamed: the copy back has not ended
     bool posted = false;           ///< its update is queued, or further on
     bool updated = false;
     bool refreshed = false;  ///< the forward may read its weights
+    double refreshed_us = 0.0;
   };
   /// Accumulate::host: the gradients of a piece of backward.
   struct PieceRun {
@@ -60,6 +68,8 @@ class Simulation {
     std::uint32_t unadded = 0;  ///< on their way to sums on the host
     bool complete = false;      ///< the last micro-batch's has been given
   };
+  /// Streams of the engine's kernels.
+  static constexpr std::size_t kNorms = 0, kUnpacks = 1, kUpdates = 2, kKernelQueues = 3;
   static constexpr std::size_t kCompute = 0, kDown = 1, kUp = 2, kFirstNode = 3;
 
   void check(std::span<const BucketPlace> places) const;
@@ -69,6 +79,7 @@ class Simulation {
   void advance_to_next_end();
   void start_idle_units();
   void start_compute();
+  void start_trainers();
   void start_up();
   void start_down();
   void start_node(std::uint32_t node);
@@ -76,7 +87,7 @@ class Simulation {
 
   void finish(std::size_t unit);
   void finish_backward(std::uint32_t piece);
-  void gradients_complete(std::uint32_t piece);
+  void send_gradient(const StepModel::Gradient& gradient);
   void piece_known(std::uint32_t bucket);
   void norms_complete(std::uint32_t piece);
   void ask_for_scalars(std::uint32_t piece);
@@ -111,6 +122,8 @@ class Simulation {
   void open_gate();
   void post_if_ready(std::uint32_t bucket);
   [[nodiscard]] bool next_forward_ready();
+  [[nodiscard]] double trainer_waits_since_us();
+  void start_from(std::size_t unit, Fifo& fifo);
   [[nodiscard]] std::uint32_t next_upload() const;
   [[nodiscard]] bool state_ready() const;
   [[nodiscard]] double& exposed_while_idle();
@@ -133,7 +146,9 @@ class Simulation {
   std::vector<Unit> units_;
   std::vector<BucketRun> runs_;
   std::vector<std::vector<std::uint32_t>> ready_;  ///< per node, a heap: earliest bucket first
-  Fifo device_queue_;                              ///< the engine's kernels
+  std::array<Fifo, kKernelQueues> kernels_;        ///< of the engine
+  double trainer_ended_us_ = 0.0;                  ///< the last of the trainer's kernels
+  double weights_here_us_ = 0.0;  ///< what the next forward needs, as far as looked at
   Fifo scalars_queue_;  ///< to the host, on a stream of its own: they wait for no queued copy
   Fifo down_queue_;
   std::vector<std::uint32_t> hosted_;        ///< buckets on the host, in forward order
@@ -143,6 +158,7 @@ class Simulation {
   std::vector<std::uint32_t> open_uploads_;  ///< open gate: buckets in the order of their updates
   std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
   std::uint32_t free_buffers_ = kStreamBuffers;
+  std::size_t free_unpack_buffers_ = core::kUnpackBuffers;
   // Accumulate::host:
   std::uint32_t simulated_ = 1;  ///< micro-batches
   std::uint32_t micro_batch_ = 0;

@@ -15,11 +15,14 @@ void Simulation::finish(std::size_t index) {
   const Op op = units_[index].op;
   switch (op.kind) {
     case OpKind::backward:
+      trainer_ended_us_ = now_us_;
       return finish_backward(op.index);
     case OpKind::forward:
+      trainer_ended_us_ = now_us_;
       forward_left_ -= 1;
       return;
     case OpKind::pass:
+      trainer_ended_us_ = now_us_;
       next_backward_ = 0;
       return;
     case OpKind::norm:
@@ -40,6 +43,7 @@ void Simulation::finish(std::size_t index) {
     case OpKind::weight:
       return unpack(op.index);
     case OpKind::unpack:
+      free_unpack_buffers_ += 1;
       return refresh(op.index);
     case OpKind::state_in:
       runs_[op.index].state_here = true;
@@ -59,25 +63,40 @@ void Simulation::finish_backward(std::uint32_t piece) {
   for (std::uint32_t i = 0; i < work.gradients; ++i) {
     const StepModel::Gradient& gradient = model_.gradients[work.first_gradient + i];
     if (--runs_[gradient.bucket].ungiven == 0) runs_[gradient.bucket].last_piece = piece;
-    const bool on_host = places_[gradient.bucket].home == Home::host;
-    if (on_host) packed_elems += gradient.packed_elems;
-    if (on_host && gradient.copies > 0) {
-      down_queue_.push(copy_op(OpKind::gradient, gradient.bucket, gradient.copies, gradient.bytes));
-    } else {
-      if (on_host) gradients_left_ -= 1;
+    if (places_[gradient.bucket].home != Home::host) {
       piece_known(gradient.bucket);
+      continue;
     }
+    packed_elems += gradient.packed_elems;
+    if (gradient.packed_elems == 0) send_gradient(gradient);
   }
   if (work.norms == 0) return try_gate();
   // A packed gradient is written as well as read.
   const auto elems = static_cast<double>(work.norm_elems + packed_elems);
   const double us = work.norms * rates_.kernel_us + duration_us(elems, rates_.norm_elems_per_s);
   if (us == 0.0) return norms_complete(piece);
-  device_queue_.push({OpKind::norm, piece, us, 0});
+  kernels_[kNorms].push({OpKind::norm, piece, us, 0}, now_us_);
 }
 
+void Simulation::send_gradient(const StepModel::Gradient& gradient) {
+  if (gradient.copies > 0) {
+    down_queue_.push(copy_op(OpKind::gradient, gradient.bucket, gradient.copies, gradient.bytes),
+                     now_us_);
+    return;
+  }
+  gradients_left_ -= 1;  // with a later one of its bucket
+  piece_known(gradient.bucket);
+}
+
+/// The kernel that takes a norm packs, too.
 void Simulation::norms_complete(std::uint32_t piece) {
-  norms_left_ -= sums() ? 1 : model_.backward[piece].norms;
+  const StepModel::Backward& work = model_.backward[piece];
+  norms_left_ -= sums() ? 1 : work.norms;
+  for (std::uint32_t i = 0; i < work.gradients && !sums(); ++i) {
+    const StepModel::Gradient& gradient = model_.gradients[work.first_gradient + i];
+    const bool on_host = places_[gradient.bucket].home == Home::host;
+    if (on_host && gradient.packed_elems > 0) send_gradient(gradient);
+  }
   if (schedule_ == StepSchedule::open) return ask_for_scalars(piece);
   try_gate();
 }
@@ -91,7 +110,8 @@ void Simulation::ask_for_scalars(std::uint32_t piece) {
     const std::uint32_t bucket = model_.gradients[work.first_gradient + i].bucket;
     const BucketRun& run = runs_[bucket];
     if (run.ungiven > 0 || run.last_piece != piece || !judged_by_scalars(bucket)) continue;
-    scalars_queue_.push(copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * scalars_bytes_));
+    scalars_queue_.push(copy_op(OpKind::gate, piece, 1, std::uint64_t{unasked_} * scalars_bytes_),
+                        now_us_);
     unasked_ = 0;
     return;
   }
@@ -104,6 +124,7 @@ void Simulation::scalars_known(std::uint32_t piece) {
     if (runs_[bucket].ungiven > 0 || runs_[bucket].last_piece != piece) continue;
     if (!judged_by_scalars(bucket)) continue;
     unknown_ -= 1;
+    runs_[bucket].unjudged = false;
     piece_known(bucket);
   }
 }
@@ -123,7 +144,7 @@ void Simulation::post_if_ready(std::uint32_t bucket) {
     ready_[place.node].push_back(bucket);
     std::ranges::push_heap(ready_[place.node], std::greater<>());
   } else {
-    device_queue_.push(device_update(bucket));
+    kernels_[kUpdates].push(device_update(bucket), now_us_);
   }
 }
 
@@ -140,7 +161,7 @@ void Simulation::finish_update(std::uint32_t bucket) {
   if (places_[bucket].home == Home::device_resident) return;
   run.state_here = false;
   run.state_leaving = true;
-  down_queue_.push(state_op(OpKind::state_out, bucket));
+  down_queue_.push(state_op(OpKind::state_out, bucket), now_us_);
 }
 
 /// Packed weights are read and written on the device once more before somebody may read them.
@@ -148,12 +169,16 @@ void Simulation::unpack(std::uint32_t bucket) {
   const StepModel::Bucket& shape = model_.buckets[bucket];
   const auto elems = static_cast<double>(2 * shape.packed_elems);
   const double us = shape.unpacks * rates_.kernel_us + duration_us(elems, rates_.norm_elems_per_s);
-  if (us == 0.0) return refresh(bucket);
-  device_queue_.push({OpKind::unpack, bucket, us, 0});
+  if (us == 0.0) {
+    free_unpack_buffers_ += shape.unpacks > 0 ? 1 : 0;
+    return refresh(bucket);
+  }
+  kernels_[kUnpacks].push({OpKind::unpack, bucket, us, 0}, now_us_);
 }
 
 void Simulation::refresh(std::uint32_t bucket) {
   runs_[bucket].refreshed = true;
+  runs_[bucket].refreshed_us = now_us_;
   unrefreshed_ -= 1;
 }
 
@@ -165,7 +190,7 @@ void Simulation::try_gate() {
   if (gate_ == Gate::closed && sums() && !device_has_state_) gate_ = Gate::known;
   if (gate_ == Gate::closed) {
     gate_ = Gate::queued;
-    scalars_queue_.push(copy_op(OpKind::gate, 0, 1, model_.parameters * scalars_bytes_));
+    scalars_queue_.push(copy_op(OpKind::gate, 0, 1, model_.parameters * scalars_bytes_), now_us_);
   }
   if (gate_ == Gate::known && (schedule_ != StepSchedule::serial || gradients_left_ == 0)) {
     open_gate();
@@ -182,9 +207,11 @@ void Simulation::open_gate() {
 double& Simulation::exposed_while_idle() {
   ExposedTime& exposed = result_.exposed;
   if (gate_ == Gate::known || sums_left_ > 0) return exposed.gradients_us;
-  if (gate_ != Gate::open || unknown_ > 0) return exposed.gate_us;
+  if (gate_ != Gate::open) return exposed.gate_us;
   const BucketRun& run = runs_[blocked_on_];
-  if (run.missing > 0) return exposed.gradients_us;
+  const std::uint32_t scalars = run.unjudged ? 1 : 0;
+  if (run.missing > scalars) return exposed.gradients_us;
+  if (run.unjudged || run.refreshed) return exposed.gate_us;  // refreshed: of other buckets
   // No weight may leave before the last update.
   if (schedule_ == StepSchedule::serial && updates_left_ > 0) return exposed.update_us;
   if (places_[blocked_on_].home == Home::host) {

@@ -39,7 +39,7 @@ void Simulation::gradients_to_sums(std::uint32_t piece) {
     if (places_[gradient.bucket].home == Home::host) {
       run.untaken += 1;
       run.unadded += 1;
-      sum_queue_.push(copy_op(OpKind::gradient, i, gradient.copies, gradient.bytes));
+      sum_queue_.push(copy_op(OpKind::gradient, i, gradient.copies, gradient.bytes), now_us_);
       continue;
     }
     on_device = true;
@@ -49,7 +49,7 @@ void Simulation::gradients_to_sums(std::uint32_t piece) {
   if (!last && piece + 1 == model_.backward.size()) pass_due_ = true;
   if (!on_device) return try_gate();
   if (kernels_us == 0.0) return norms_complete(piece);
-  device_queue_.push({OpKind::norm, piece, kernels_us, 0});
+  kernels_[kNorms].push({OpKind::norm, piece, kernels_us, 0}, now_us_);
 }
 
 double Simulation::device_sum_us(const StepModel::Gradient& gradient, bool first, bool last) const {
@@ -69,7 +69,8 @@ void Simulation::sum_copied(const Op& op) {
   const StepModel::Gradient& gradient = model_.gradients[op.index];
   gradients_left_ -= 1;
   pieces_[gradient.piece].untaken -= 1;
-  additions_[places_[gradient.bucket].node].push({OpKind::sum, op.index, host_sum_us(gradient), 0});
+  additions_[places_[gradient.bucket].node].push({OpKind::sum, op.index, host_sum_us(gradient), 0},
+                                                 now_us_);
 }
 
 void Simulation::sum_added(const Op& op) {

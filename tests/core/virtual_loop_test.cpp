@@ -85,6 +85,31 @@ TEST(VirtualLoop, SeedPicksAmongEventsOfTheSameTime) {
   EXPECT_GT(orders.size(), 45u);
 }
 
+TEST(VirtualLoop, TheEndOfAMomentIsBehindWhatTheMomentStillBrings) {
+  for (std::uint64_t seed = 0; seed < 32; ++seed) {
+    VirtualLoop loop(seed);
+    Log log{&loop, {}, {}};
+    struct Chain {
+      VirtualLoop* loop;
+      Log* log;
+    } chain{&loop, &log};
+    const auto post = [](void* context, std::uint64_t) noexcept {
+      const auto& self = *static_cast<Chain*>(context);
+      self.loop->after(0, note(*self.log, 2));
+      self.loop->after(1, note(*self.log, 4));
+    };
+    loop.after_this_moment(note(log, 3));
+    loop.after(0, note(log, 1));
+    loop.after(0, {post, &chain, 0});
+    while (loop.run_one()) {
+    }
+    ASSERT_EQ(log.ran.size(), 4U);
+    EXPECT_EQ(log.ran[2], 3U) << "seed " << seed;
+    EXPECT_EQ(log.ran[3], 4U) << "seed " << seed;
+    EXPECT_EQ(log.at, (std::vector<VirtualTime>{0, 0, 0, 1}));
+  }
+}
+
 TEST(VirtualLoop, RandomNumbersStayBelowTheBoundAndReplay) {
   VirtualLoop one(42);
   VirtualLoop two(42);

@@ -178,11 +178,25 @@ inline double bytes_down(const RandomStep& step, const Segment& segment,
   return 2.0 * static_cast<double>(bucket.packed_elems);
 }
 
-/// Gradients leave in the order of backward, each when it is there and the link is free.
+/// Of the kernel that takes a parameter's norm. A packed gradient is written as well as read.
+inline double norm_us(const RandomStep& step, const SegmentRange& range) {
+  double elems = 0.0;
+  for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
+    const Segment& segment = step.layout.segments[k];
+    const double times = step.layout.buckets[segment.bucket].packs(segment) ? 2.0 : 1.0;
+    elems += times * static_cast<double>(segment.elems);
+  }
+  return step.rates.kernel_us + duration_us(elems, step.rates.norm_elems_per_s);
+}
+
+/// Gradients leave in the order of backward, each when it is there (packed ones: when they are
+/// packed) and the link is free.
 inline void work_out_backward(const RandomStep& step, Formula& out) {
   std::vector<std::size_t> last(step.layout.parameters.size(), 0);
   const auto& backward = step.times.backward;
-  for (std::size_t i = 0; i < backward.size(); ++i) last[backward[i].parameter] = i;
+  for (std::size_t i = 0; i < backward.size(); ++i) {
+    if (backward[i].parameter != kNoParameter) last[backward[i].parameter] = i;
+  }
   std::vector<std::uint32_t> packed_left;
   for (const Bucket& bucket : step.layout.buckets) packed_left.push_back(bucket.packed_segments);
   double now = 0.0;
@@ -190,22 +204,20 @@ inline void work_out_backward(const RandomStep& step, Formula& out) {
   for (std::size_t i = 0; i < backward.size(); ++i) {
     now = std::max(now, norms_end) + backward[i].us;
     norms_end = now;
+    if (backward[i].parameter == kNoParameter) continue;
     const SegmentRange range = step.layout.parameters[backward[i].parameter];
     if (last[backward[i].parameter] != i || range.count == 0) continue;
-    double norm_elems = 0.0;
+    norms_end += norm_us(step, range);
     for (std::uint32_t k = range.first; k < range.first + range.count; ++k) {
       const Segment& segment = step.layout.segments[k];
-      const auto elems = static_cast<double>(segment.elems);
-      // A packed gradient is written as well as read.
-      norm_elems += step.layout.buckets[segment.bucket].packs(segment) ? 2 * elems : elems;
       const double bytes = bytes_down(step, segment, packed_left);
       if (bytes == 0.0) continue;
       const double us = copy_us(step, bytes, step.rates.link_down_bytes_per_s);
-      out.copies_end_us = std::max(out.copies_end_us, now) + us;
+      const bool packed = step.layout.buckets[segment.bucket].packs(segment);
+      out.copies_end_us = std::max(out.copies_end_us, packed ? norms_end : now) + us;
       out.download_us += us;
       out.largest_download_us = std::max(out.largest_download_us, us);
     }
-    norms_end += step.rates.kernel_us + duration_us(norm_elems, step.rates.norm_elems_per_s);
   }
   out.backward_us = norms_end;
   out.gate_us =

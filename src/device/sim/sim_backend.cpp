@@ -113,12 +113,13 @@ Stream& SimBackend::unused_stream() {
   return stream;
 }
 
-NativeStream SimBackend::create_stream(const char* name) {
+NativeStream SimBackend::create_stream(const char* name, bool urgent) {
   const Lock lock(mutex_);
   require_sound("create_stream");
   const std::uint64_t failing = faults_.next(Call::create_stream);
   Stream& stream = unused_stream();
   stream.name = name;
+  stream.urgent = urgent;
   stream.live = true;
   stream.closing = false;
   start(stream);

@@ -55,7 +55,12 @@ class SimBackend : public device::Backend {
   [[nodiscard]] device::MemoryInfo memory() const final;
   void check_range(const void* address, std::size_t bytes) const final;
 
-  [[nodiscard]] NativeStream create_stream(const char* name) final;
+  [[nodiscard]] NativeStream create_stream(const char* name) final {
+    return create_stream(name, false);
+  }
+  [[nodiscard]] NativeStream create_urgent_stream(const char* name) final {
+    return create_stream(name, true);
+  }
   void destroy_stream(NativeStream stream) noexcept final;
   [[nodiscard]] device::Event create_event() final;
   [[nodiscard]] device::Event create_timed_event() final { return create_event(); }
@@ -152,6 +157,7 @@ class SimBackend : public device::Backend {
   void wait_for(Lock& lock, Stream& stream, std::uint64_t position, const char* who);
   void wait_drained(Stream& stream) noexcept;
   Stream& unused_stream();
+  NativeStream create_stream(const char* name, bool urgent);
   void lose_if_failing(Call call, std::uint64_t number) noexcept;
 
   const std::uint32_t tag_;  // differs between devices of one process

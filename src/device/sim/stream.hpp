@@ -34,6 +34,7 @@ struct Stream {
   std::uint32_t number = 0;
   std::uint32_t generation = 0;
   bool live = false;
+  bool urgent = false;
   bool closing = false;  ///< somebody waits for drained()
   Ring<Operation> queue;
   Operation current;  ///< taken from the queue: running, or blocked at the head

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <exception>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "device/sim/sim_backend.hpp"
@@ -76,6 +77,7 @@ class VirtualBackend final : public SimBackend {
   void want_engine(VirtualStream& stream);
   void schedule_dispatch(std::size_t engine);
   [[nodiscard]] std::size_t choices(const EngineState& state) const;
+  [[nodiscard]] std::size_t draw(const EngineState& state);
   void dispatch(std::size_t engine);
   void run_beside(std::size_t number);
   void run_head(VirtualStream& stream);
@@ -89,6 +91,7 @@ class VirtualBackend final : public SimBackend {
   void end_effect(VirtualStream& stream);
   template <class Body>
   void guarded(VirtualStream& stream, Body body);
+  [[nodiscard]] bool delays() const { return options_.max_random_delay.count() > 0; }
   core::VirtualTime random_delay();
   [[nodiscard]] bool all_drained() const;
   void report(std::string& text) const;
@@ -172,16 +175,30 @@ void VirtualBackend::schedule_dispatch(std::size_t engine) {
   EngineState& state = engines_[engine];
   if (state.busy || state.dispatching || state.ready.empty()) return;
   state.dispatching = true;
-  loop_->after(0, later<&VirtualBackend::dispatch>(engine));
+  const core::Callback dispatch = later<&VirtualBackend::dispatch>(engine);
+  delays() ? loop_->after(0, dispatch) : loop_->after_this_moment(dispatch);
 }
 
 /// How many of the oldest heads the draw is among. Engines serve in turn, but for injected delays.
 std::size_t VirtualBackend::choices(const EngineState& state) const {
-  if (options_.max_random_delay.count() > 0) return state.ready.size();
+  if (delays()) return state.ready.size();
   const auto since = [&](std::uint32_t number) { return own(*streams_[number]).ready_at; };
   const core::VirtualTime oldest = since(state.ready.front());
   const auto later = [&](std::uint32_t number) { return since(number) != oldest; };
   return static_cast<std::size_t>(std::ranges::find_if(state.ready, later) - state.ready.begin());
+}
+
+/// Where delays are injected anything may go first that is legal, whatever is urgent.
+std::size_t VirtualBackend::draw(const EngineState& state) {
+  const std::size_t count = choices(state);
+  const auto heads = std::span(state.ready).first(count);
+  const auto urgent = [&](std::uint32_t number) { return streams_[number]->urgent; };
+  const auto among = static_cast<std::uint64_t>(std::ranges::count_if(heads, urgent));
+  if (among == 0 || delays()) return loop_->random_below(count);
+  std::uint64_t left = loop_->random_below(among);
+  std::size_t choice = 0;
+  while (!urgent(heads[choice]) || left-- > 0) ++choice;
+  return choice;
 }
 
 void VirtualBackend::dispatch(std::size_t engine) {
@@ -189,7 +206,7 @@ void VirtualBackend::dispatch(std::size_t engine) {
   EngineState& state = engines_[engine];
   state.dispatching = false;
   if (lost()) return;
-  const std::size_t choice = loop_->random_below(choices(state));
+  const std::size_t choice = draw(state);
   VirtualStream& stream = own(*streams_[state.ready[choice]]);
   state.ready.erase(state.ready.begin() + static_cast<std::ptrdiff_t>(choice));
   state.busy = true;

@@ -2,7 +2,9 @@
 // Virtual time makes every order that is not promised happen, under some seed, and no other.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <set>
+#include <string>
 
 #include "rig.hpp"
 
@@ -29,6 +31,36 @@ TEST(VirtualOrder, TheSeedPicksAmongReadyKernels) {
     orders.insert(order);
   }
   EXPECT_EQ(orders.size(), 6u) << "all orders of three";
+}
+
+// A trainer's second kernel and an urgent one that waits for the first could start at one moment.
+TEST(VirtualOrder, UrgentWorkGoesFirstUnlessDelaysAreInjected) {
+  std::array<std::set<std::string>, 2> orders;
+  for (const bool delays : {false, true}) {
+    for (std::uint64_t seed = 0; seed < kSeeds; ++seed) {
+      sim::Options options = virtual_options(seed);
+      if (delays) options.max_random_delay = 5ns;
+      Rig rig(options);
+      std::string order;
+      const auto launch = [&](NativeStream on, char name) {
+        rig.gpu.launch(on, 10ns, [&order, name](sim::KernelView&) { order += name; });
+      };
+      const NativeStream trainer = rig.gpu.create_stream();
+      const NativeStream urgent = rig.device.create_urgent_stream("urgent");
+      const device::Event first = rig.device.create_event();
+      launch(trainer, 'a');
+      rig.device.record(first, trainer);
+      launch(trainer, 'b');
+      launch(trainer, 'c');
+      rig.device.wait_event(urgent, first);
+      launch(urgent, 'u');
+      rig.gpu.synchronize();
+      rig.device.destroy_stream(urgent);
+      orders.at(delays ? 1 : 0).insert(order);
+    }
+  }
+  EXPECT_EQ(orders[0], std::set<std::string>{"aubc"});
+  EXPECT_TRUE(orders[1].contains("aubc") && orders[1].contains("abuc"));
 }
 
 // A reader that does not wait finds neither the old contents nor, ever, the new ones in time.
