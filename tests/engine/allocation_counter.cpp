@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/allocation_counter.hpp"
 
+#include <dlfcn.h>
 #include <execinfo.h>
+#include <pthread.h>
 
 #include <array>
 #include <atomic>
@@ -28,8 +30,22 @@ std::atomic<std::uint64_t> count{0};
 std::array<void*, 24> first_frames{};
 std::atomic<int> first_depth{0};
 
+/// A pool starts its workers when it first needs them, however late that is; what a start takes is
+/// no cost of the work. A thread is `late` if its first allocation falls into the counting.
+enum class Thread : unsigned char { unknown, early, late };
+constinit thread_local Thread thread = Thread::unknown;
+constinit thread_local bool starting_another = false;
+
+using StartThread = int (*)(pthread_t*, const pthread_attr_t*, void* (*)(void*), void*);
+[[maybe_unused]] StartThread real_start() noexcept {
+  static const auto start = reinterpret_cast<StartThread>(dlsym(RTLD_NEXT, "pthread_create"));
+  return start;
+}
+
 [[maybe_unused]] void note() noexcept {
-  if (!counting.load(std::memory_order_relaxed)) return;
+  const bool on = counting.load(std::memory_order_relaxed);
+  if (thread == Thread::unknown) thread = on ? Thread::late : Thread::early;
+  if (!on || starting_another || thread == Thread::late) return;
   if (count.fetch_add(1, std::memory_order_relaxed) > 0) return;
   first_depth = backtrace(first_frames.data(), static_cast<int>(first_frames.size()));
 }
@@ -74,6 +90,15 @@ __attribute__((visibility("default"))) int posix_memalign(void** out, std::size_
   *out = memory;
   return 0;
 }
+__attribute__((visibility("default"))) int pthread_create(pthread_t* id,
+                                                          const pthread_attr_t* attributes,
+                                                          void* (*body)(void*),
+                                                          void* argument) noexcept {
+  starting_another = true;
+  const int status = real_start()(id, attributes, body, argument);
+  starting_another = false;
+  return status;
+}
 }
 #endif
 
@@ -87,6 +112,7 @@ void start_counting() noexcept {
   // backtrace() loads a library the first time it runs.
   std::array<void*, 2> frames{};
   backtrace(frames.data(), static_cast<int>(frames.size()));
+  if (thread == Thread::unknown) thread = Thread::early;
   count = 0;
   first_depth = 0;
   counting = true;

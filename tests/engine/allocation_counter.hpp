@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Counts every allocation of the process, of any thread and any library.
+/// Counts every allocation of the process, of any thread and any library, but for what starting a
+/// thread takes and what a thread allocates whose first allocation falls into the counting.
 #pragma once
 
 #include <cstdint>

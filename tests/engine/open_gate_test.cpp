@@ -332,8 +332,11 @@ TEST_P(OpenGate, FetchesEachParametersScalarsOnce) {
   EXPECT_TRUE(step().applied());
   const StepStats after = engine().stats();
   const bool by_device = GetParam().placement != Placement::host;
-  EXPECT_EQ(after.gate_bytes_down - before.gate_bytes_down,
-            (by_device ? 32u : 24u) * kSizes.size());
+  const std::uint64_t bytes = after.gate_bytes_down - before.gate_bytes_down;
+  EXPECT_LE(bytes, (by_device ? 32u : 24u) * kSizes.size());
+  // On threads the counts of an earlier bucket may be on their way at any later one's.
+  const bool counts_come = by_device && GetParam().mode == sim::Mode::virtual_time;
+  EXPECT_GE(bytes, (counts_come ? 32u : 24u) * kSizes.size());
   EXPECT_LE(after.host_device_syncs - before.host_device_syncs, 4u);
 }
 

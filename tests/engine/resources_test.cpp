@@ -309,7 +309,12 @@ TEST_P(Resources, WaitsDoNotGrowWithTheNumberOfParameters) {
     EXPECT_LE(waits, allowed * kSteps) << "max_grad_norm " << max_grad_norm;
     const bool host_norm =
         GetParam().placement == Placement::host && GetParam().accumulate == Accumulate::host;
-    EXPECT_EQ(syncs == 0, host_norm);  // else the norm has to be fetched
+    // Else the norm has to be fetched; by threads with an open gate it may be there before step().
+    const bool may_be_there =
+        GetParam().mode == sim::Mode::threads && GetParam().schedule == Schedule::open;
+    if (host_norm || !may_be_there) {
+      EXPECT_EQ(syncs == 0, host_norm);
+    }
   }
 }
 

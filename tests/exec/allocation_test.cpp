@@ -1,53 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Posting and running tasks allocates nothing once the executor is warm. Every thread's calls of
-/// malloc count, also those of libraries.
+/// malloc count, also those of libraries; but not those of a worker that starts late.
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdlib>
+#include <string>
+#include <thread>
 
+#include "engine/allocation_counter.hpp"
 #include "exec/rig.hpp"
-
-namespace {
-std::atomic<bool> counting = false;
-std::atomic<int> allocations = 0;
-
-void count() noexcept {
-  if (counting.load(std::memory_order_relaxed)) allocations += 1;
-}
-}  // namespace
-
-// Default visibility: only then do the shared libraries call these too.
-#pragma GCC visibility push(default)
-extern "C" {
-void* __libc_malloc(std::size_t bytes);
-void* __libc_calloc(std::size_t count, std::size_t bytes);
-void* __libc_realloc(void* old, std::size_t bytes);
-void* __libc_memalign(std::size_t alignment, std::size_t bytes);
-
-void* malloc(std::size_t bytes) {
-  count();
-  return __libc_malloc(bytes);
-}
-void* calloc(std::size_t number, std::size_t bytes) {
-  count();
-  return __libc_calloc(number, bytes);
-}
-void* realloc(void* old, std::size_t bytes) {
-  count();
-  return __libc_realloc(old, bytes);
-}
-void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
-  count();
-  return __libc_memalign(alignment, bytes);
-}
-int posix_memalign(void** result, std::size_t alignment, std::size_t bytes) {
-  count();
-  *result = __libc_memalign(alignment, bytes);
-  return *result == nullptr;
-}
-}
-#pragma GCC visibility pop
 
 namespace outboard::exec {
 namespace {
@@ -88,22 +51,49 @@ TEST_P(Allocation, NoneInAThousandTasksAfterWarmUp) {
   relay.executor = &*rig;
   rig->reserve(100);
   run_tasks(rig, relay);
-  allocations = 0;
-  counting = true;
+  testing::start_counting();
   run_tasks(rig, relay);
-  counting = false;
-  EXPECT_EQ(allocations, 0);
+  EXPECT_EQ(testing::stop_counting(), 0U) << testing::first_allocation();
 }
 
 TEST(Counting, SeesAnAllocation) {
-  allocations = 0;
-  counting = true;
+  testing::start_counting();
   void* volatile plain = std::malloc(100);  // volatile: or the compiler drops the pair
   std::string* volatile owned = new std::string(100, 'x');
   delete owned;
   std::free(plain);
-  counting = false;
-  EXPECT_GE(allocations, 2);
+  EXPECT_GE(testing::stop_counting(), 2U);
+}
+
+void* allocate_and_give_back(void* /*unused*/) {
+  std::free(std::malloc(100));
+  return nullptr;
+}
+
+TEST(Counting, LeavesOutWhatALateThreadTakes) {
+  testing::start_counting();
+  pthread_t late{};
+  ASSERT_EQ(pthread_create(&late, nullptr, allocate_and_give_back, nullptr), 0);
+  pthread_join(late, nullptr);
+  EXPECT_EQ(testing::stop_counting(), 0U) << testing::first_allocation();
+}
+
+/// A thread that worked before counts, and so does what it is told to do.
+TEST(Counting, SeesAnAllocationOfAnEarlierThread) {
+  std::atomic<int> stage = 0;
+  std::thread early([&stage] {
+    void* volatile first = std::malloc(100);
+    std::free(first);
+    stage = 1;
+    while (stage != 2) std::this_thread::yield();
+    void* volatile second = std::malloc(100);
+    std::free(second);
+  });
+  while (stage != 1) std::this_thread::yield();
+  testing::start_counting();
+  stage = 2;
+  early.join();
+  EXPECT_GE(testing::stop_counting(), 1U);
 }
 
 }  // namespace
