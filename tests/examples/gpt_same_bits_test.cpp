@@ -37,6 +37,7 @@ class GptSameBits : public testing::TestWithParam<Way> {
   /// The bits of every step, one line each; "" and a failure if the program failed.
   static std::string train(const Way& way) {
     const std::string log = (folder_ / "log.jsonl").string();
+    fs::remove(log);  // a run that goes on adds to it
     std::vector<std::string> arguments{OUTBOARD_GPT_PROGRAM,
                                        (folder_ / "text.txt").string(),
                                        "--preset",
