@@ -73,7 +73,8 @@ bool list(const std::string& folder) {
                 << info.bytes << " bytes, digest " << hex(info.digest) << "\n";
     } catch (const Error& failure) {
       sound = false;
-      std::cout << "DAMAGED: " << printable(failure.what()) << "\n";
+      const bool damaged = failure.code() == ErrorCode::bad_checkpoint;
+      std::cout << (damaged ? "DAMAGED: " : "NOT READ: ") << printable(failure.what()) << "\n";
     }
   }
   if (all.empty()) std::cout << "no checkpoint in " << folder << "\n";

@@ -52,6 +52,9 @@ TEST_F(CheckpointProgram, ListsOnPastADamagedOne) {
       << all.out;
   EXPECT_TRUE(has(all.out, saved[1] + "  step 2, 2 parameters")) << all.out;
   EXPECT_EQ(std::count(all.out.begin(), all.out.end(), '\n'), 2) << all.out;
+  std::filesystem::remove(saved[1] + "/state-00000.safetensors");
+  const Finished gone = outboard({"ckpt", "ls", folder.path("run")});
+  EXPECT_TRUE(has(gone.out, saved[1] + "  NOT READ: cannot open '")) << gone.out;
 }
 
 TEST_F(CheckpointProgram, TellsWhatDiffers) {
