@@ -34,12 +34,18 @@ bool all_known(const std::vector<double>& rates) {
   return std::ranges::all_of(rates, [](double rate) { return rate > 0.0; });
 }
 
-/// With three digits.
+/// With three digits. A quotient of whole numbers is the double nearest to them; a product is not.
+double rounded(double value) {
+  if (value <= 0.0) return value;
+  const double places = 2.0 - std::floor(std::log10(value));
+  const double unit = std::pow(10.0, std::abs(places));
+  return places > 0.0 ? std::round(value * unit) / unit : std::round(value / unit) * unit;
+}
+
 std::string join(const std::vector<double>& values) {
   std::string text;
   for (const double value : values) {
-    const double unit = value > 0.0 ? std::pow(10.0, std::floor(std::log10(value)) - 2.0) : 1.0;
-    text += (text.empty() ? "" : " + ") + core::show_number(std::round(value / unit) * unit);
+    text += (text.empty() ? "" : " + ") + core::show_number(rounded(value));
   }
   return text;
 }

@@ -78,6 +78,18 @@ TEST(NodeShares, GoByTheNodesRatesAndChangeNoBit) {
   EXPECT_EQ(seen.digest, digest_of_one_node());
 }
 
+TEST(NodeShares, AreStatedWithThreeDigits) {
+  for (double rate = 1.1e8; rate < 9e8; rate += 0.9e8) {
+    TinyTrainer trainer(model("numa:2 core:2 pu:1", {rate, 1e9 - rate}));
+    trainer.start();
+    const std::string text = trainer.engine().describe();
+    const std::size_t at = text.find("nodes: ");
+    ASSERT_NE(at, std::string::npos) << text;
+    const std::string shares = text.substr(at, text.find(" of the host's", at) - at);
+    EXPECT_LE(shares.size(), std::string("nodes: 0.0123 + 0.988").size()) << shares;
+  }
+}
+
 TEST(NodeShares, GoByThreadsWhereNodesAreInstant) {
   const Seen seen = train(model("numa:2 core:2 pu:1", {0.0}));
   EXPECT_NEAR(seen.master_shares.at(0), 2.0 / 3.0, kBucketShare);  // a core is left to the trainer
