@@ -64,6 +64,7 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
       std::unique_lock lock(flow_.mutex);
       load(lock, model.parameters, {});
       pin_streamed_state();
+      report_strays(machine);
       if (config_.placement == Placement::automatic) auto_ = start_automatic(lock);
       flow_.stats = {};
       busy_before_ns_ = busy_ns();

@@ -134,6 +134,7 @@ void Pipeline::add_generation(std::unique_lock<std::mutex>& lock, const topology
     if (config_.placement == Placement::automatic) next = start_automatic(lock);
     report_staging();
     pin_streamed_state();
+    report_strays(machine);
   } catch (...) {
     if (!lock.owns_lock()) lock.lock();
     roll_back(mark);

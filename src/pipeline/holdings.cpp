@@ -201,6 +201,7 @@ std::string Pipeline::describe() {
   std::string text = describe_placement();
   if (slots_ == 0) return text;
   text += describe_pages();
+  if (!strays_.empty()) text += strays_ + "\n";
   std::size_t direct = 0;
   std::size_t buffers = 0;
   for (const Generation& generation : flow_.generations) {

@@ -177,6 +177,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   // holdings.cpp
   void report_bindings();
   void report_staging();
+  void report_strays(const topology::Machine& machine);
   void pin_streamed_state();
   [[nodiscard]] std::string unpinned_staging(const memory::StagingPool& staging) const;
   void add_host_memory(MemoryLedger& ledger) const;
@@ -255,6 +256,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   NodeShares node_shares_;
   std::vector<bool> host_room_;  // by bucket
   std::size_t slots_ = 0;        // buckets with room on the host
+  std::string strays_;           // what report_strays() has told
   ScalarTable scalars_;
   device::Event uploads_passed_;
   bool streams_created_ = false;
