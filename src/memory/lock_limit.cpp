@@ -3,25 +3,14 @@
 
 #include <sys/resource.h>
 
-#include <cstdlib>
-#include <fstream>
+#include "topology/host_limits.hpp"
+#include "topology/system_files.hpp"
 
 namespace outboard::memory {
 namespace {
 
-constexpr unsigned kCapIpcLock = 14;
-
-/// What /proc/self/status says behind `key`, in this base; 0 without it.
-std::uint64_t own_status(const std::string& key, int base) {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with(key)) return std::strtoull(line.c_str() + key.size(), nullptr, base);
-  }
-  return 0;
-}
-
-bool may_lock_all() {
-  return (own_status("CapEff:", 16) >> kCapIpcLock & 1U) != 0;
+std::uint64_t locked_kib() {
+  return topology::entry_number("/proc/self/status", "VmLck:").value_or(0);
 }
 
 }  // namespace
@@ -29,12 +18,12 @@ bool may_lock_all() {
 std::optional<std::uint64_t> read_lock_limit() {
   rlimit limit{};
   if (getrlimit(RLIMIT_MEMLOCK, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return {};
-  if (may_lock_all()) return {};
+  if (topology::may_lock_all("")) return {};
   return limit.rlim_cur;
 }
 
 LockUse read_lock_use() {
-  return {read_lock_limit(), own_status("VmLck:", 10) << 10};
+  return {read_lock_limit(), locked_kib() << 10};
 }
 
 std::string why_refused(const LockUse& use, std::uint64_t bytes) {

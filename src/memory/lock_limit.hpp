@@ -8,8 +8,8 @@
 
 namespace outboard::memory {
 
-/// RLIMIT_MEMLOCK in bytes; nullopt if nothing limits it: it is infinite, or the process has
-/// CAP_IPC_LOCK.
+/// RLIMIT_MEMLOCK in bytes; nullopt if nothing limits it: it is infinite, or it does not
+/// count for this process: topology::may_lock_all().
 [[nodiscard]] std::optional<std::uint64_t> read_lock_limit();
 
 struct LockUse {

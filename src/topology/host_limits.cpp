@@ -8,7 +8,6 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
-#include <sstream>
 #include <string_view>
 #include <utility>
 
@@ -109,9 +108,8 @@ bool is_wsl(std::string kernel) {
 
 /// The map of the first user namespace: every number is itself.
 bool in_first_user_namespace(const std::string& root) {
-  const auto line = first_line(root + "/proc/self/uid_map");
-  if (!line) return true;  // a kernel without them
-  std::istringstream words(*line);
+  std::ifstream words(root + "/proc/self/uid_map");
+  if (!words) return true;  // a kernel without them
   std::uint64_t inside = 1, outside = 1, count = 0;
   constexpr std::uint64_t kAllNumbers = 0xFFFF'FFFF;
   return words >> inside >> outside >> count && inside == 0 && outside == 0 && count == kAllNumbers;

@@ -3,7 +3,10 @@
 #include "memory/lock_limit.hpp"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 namespace outboard::memory {
@@ -29,6 +32,26 @@ TEST(LockLimit, CountsWhatThisProcessHasLocked) {
   EXPECT_EQ(read_lock_use().locked_bytes, before + page);
   munmap(memory, page);
   EXPECT_EQ(read_lock_use().locked_bytes, before);
+}
+
+// Of a user namespace a process has every capability, and yet may lock no more than the limit.
+TEST(LockLimit, HoldsInAUserNamespace) {
+  constexpr int kNoNamespaces = 77;
+  constexpr rlim_t kLimit = 65536;
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const rlimit limit{kLimit, kLimit};
+    if (unshare(CLONE_NEWUSER) != 0 || setrlimit(RLIMIT_MEMLOCK, &limit) != 0) {
+      _exit(kNoNamespaces);
+    }
+    _exit(read_lock_limit() == kLimit ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFEXITED(status));
+  if (WEXITSTATUS(status) == kNoNamespaces) GTEST_SKIP() << "user namespaces are not permitted";
+  EXPECT_EQ(WEXITSTATUS(status), 0);
 }
 
 }  // namespace

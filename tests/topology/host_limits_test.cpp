@@ -53,7 +53,7 @@ TEST(HostLimits, ACapabilityOfAUserNamespaceDoesNot) {
   const FixtureRoot root;
   root.write("/proc/self/status", "Name:\tx\nCapEff:\t000001ffffffffff\n");
   for (const char* map : {"         0       1000          1\n", "0 0 65536\n", "1 1 4294967294\n",
-                          "0 0 1\n1 100000 65536\n", "fish\n"}) {
+                          "0 0 1\n1 100000 65536\n", "fish\n", ""}) {
     root.write("/proc/self/uid_map", map);
     EXPECT_FALSE(may_lock_all(root.path())) << map;
     EXPECT_FALSE(read_host_limits(root.path()).may_lock_more) << map;
