@@ -139,8 +139,10 @@ bool StagingPool::pin_prefix(const Means& means, std::span<const SlotSpec> specs
                              std::size_t count) {
   std::vector<NumaArena> arenas = map_slots(means, specs.first(count), "staging");
   // Pinning brings pages in as well, on one thread. After a refusal the next may be refused too,
-  // and then nobody should have touched what goes back.
-  if (!refused_) touch_all(means, arenas);
+  // and then nobody should have touched what goes back, unless it takes its node's threads to
+  // bring it in there.
+  const auto unbound = [](const NumaArena& arena) { return !arena.binding_note().empty(); };
+  if (!refused_ || std::ranges::any_of(arenas, unbound)) touch_all(means, arenas);
   std::vector<PinnedRegion> regions;
   std::vector<std::span<std::byte>> memory;
   std::size_t total = 0;
