@@ -21,11 +21,13 @@ double blocking_ns(const Workload& workload, double /*fraction*/) {
   return bound_of(cost_of(workload)).blocking_ns();
 }
 
-/// The scalars of a bucket's parameters go to the host in a copy of their own. The norm before the
-/// last may lose the draw against the last kernel of backward: then two updates are left.
+/// The scalars of a bucket's parameters go to the host in a copy of their own; norms take the
+/// device's time.
 double open_ns(const Workload& workload, double /*fraction*/) {
   const StepBound bound = bound_of(cost_of(workload));
-  return bound.open_ns() + bound.largest_update_ns +
+  return bound.open_ns() +
+         static_cast<double>(workload.total_params()) * 1e9 /
+             planning_machine(workload).norm_elems_per_s +
          workload.layers * kGateBytes * 1e9 / workload.link_down_bytes_per_s;
 }
 

@@ -28,10 +28,7 @@ TEST(Predictions, AreWithinOnePercentInVirtualTime) {
     SCOPED_TRACE(c.shape + ", " + c.way->name + ", " + std::to_string(c.workload.micro_batches));
     const PredictedResult result = predict_and_measure(smaller(c), Clock::virtual_time);
     EXPECT_EQ(result.steps_us.size(), 3U);
-    // An open step's last norm but one may run after the kernel that is ready with it, and then one
-    // bucket of the twelve comes later.
-    const double close = c.way->schedule == Schedule::open ? 0.05 : 0.01;
-    EXPECT_NEAR(result.ratio(), 1.0, close);
+    EXPECT_NEAR(result.ratio(), 1.0, 0.01);
     worst = std::max(worst, std::abs(result.ratio() - 1.0));
   }
   std::printf("%zu cases, worst error %.3f %%\n", predicted_cases().size(), 100 * worst);
