@@ -20,7 +20,7 @@ ordered_json bytes(const std::vector<Bytes>& entries) {
   return object;
 }
 
-ordered_json step(const PlannedStep& s) {
+ordered_json step(const JudgedStep& s) {
   return {{"step_us", s.step_us},
           {"forward_us", s.forward_us},
           {"backward_us", s.backward_us},
@@ -39,6 +39,7 @@ ordered_json step(const PlannedStep& s) {
           {"bytes_up", s.bytes_up},
           {"buckets", s.buckets},
           {"device_fraction", s.device_fraction},
+          {"without_gate_us", s.without_gate_us},
           {"limited_by", limit_of(s)}};
 }
 

@@ -42,6 +42,16 @@ PlannedStep step_at(const PlanRequest& request, std::uint64_t tokens,
                    timeline);
 }
 
+JudgedStep judged_step(const PlanRequest& request, const PlannedPlacement& placement) {
+  JudgedStep step{step_at(request, request.tokens, placement)};
+  step.without_gate_us = step.step_us;
+  if (request.schedule != Schedule::exact) return step;
+  PlanRequest open = request;
+  open.schedule = Schedule::open;
+  step.without_gate_us = step_at(open, request.tokens, placement).step_us;
+  return step;
+}
+
 const PlannedPlacement kAllOnDevice = {.kind = PlannedPlacement::Kind::fraction,
                                        .device_fraction = 1.0};
 
@@ -212,8 +222,11 @@ PlannedModel plan_work(const PlanRequest& request, std::uint64_t tokens) {
   return Work(request, tokens).make();
 }
 
-std::string limit_of(const PlannedStep& step) {
+std::string limit_of(const JudgedStep& step) {
   if (step.exposed_us() < (1.0 - kHidden) * step.step_us) return "compute: offload is hidden";
+  if (step.step_us - step.without_gate_us >= 0.5 * step.exposed_us()) {
+    return "the gate: no update begins before the norm of all gradients is known";
+  }
   struct Part {
     double us;
     const char* what;
@@ -250,10 +263,10 @@ PlanReport make_plan_report(const PlanRequest& request) {
   report.request = request;
   report.parameters = count_parameters(request.shape);
   report.memory = plan_bytes(request.shape, request);
-  report.host = step_at(request, request.tokens, {});
-  report.asked = step_at(request, request.tokens, asked_placement(request));
+  report.host = judged_step(request, {});
+  report.asked = judged_step(request, asked_placement(request));
   report.free_bytes = bytes_for_any_state(request);
-  report.best = step_at(request, request.tokens, best_within(report.free_bytes));
+  report.best = judged_step(request, best_within(report.free_bytes));
   report.without_offload_us = without_offload_us(request, request.tokens);
   for (const std::uint64_t tokens : kTokenRows) report.speed.push_back(speed_at(request, tokens));
   report.tokens_to_hide = tokens_to_hide(request);

@@ -73,13 +73,18 @@ struct SpeedRow {
   [[nodiscard]] double fraction() const { return without_offload_us / step_us; }
 };
 
+struct JudgedStep : PlannedStep {
+  /// If no update waited for the norm of all gradients; of schedules other than exact: step_us.
+  double without_gate_us = 0.0;
+};
+
 struct PlanReport {
   PlanRequest request;
   std::uint64_t parameters = 0;
   MemoryPlan memory;
-  PlannedStep host;                 ///< all state on the host
-  PlannedStep asked;                ///< with the asked share of it on the device
-  PlannedStep best;                 ///< some of it on the device, in what is free there
+  JudgedStep host;                  ///< all state on the host
+  JudgedStep asked;                 ///< with the asked share of it on the device
+  JudgedStep best;                  ///< some of it on the device, in what is free there
   std::uint64_t free_bytes = 0;     ///< of the device, were there all gradients and no state
   double without_offload_us = 0.0;  ///< were there room for everything
   std::vector<SpeedRow> speed;
@@ -109,7 +114,7 @@ inline constexpr std::uint64_t kStateBytes = 12;
 /// The step at so many tokens. Formulas: docs/planning.md.
 [[nodiscard]] PlannedModel plan_work(const PlanRequest& request, std::uint64_t tokens);
 /// What makes the step longer than its compute, in words.
-[[nodiscard]] std::string limit_of(const PlannedStep& step);
+[[nodiscard]] std::string limit_of(const JudgedStep& step);
 
 [[nodiscard]] std::string plan_text(const PlanReport& report);
 [[nodiscard]] std::string plan_json(const PlanReport& report);

@@ -80,7 +80,7 @@ std::string phase(const char* what, double busy_us, double exposed_us, double st
 }
 
 std::string step(const PlanReport& report) {
-  const PlannedStep& s = report.asked;
+  const JudgedStep& s = report.asked;
   const std::string where = s.device_fraction == 0.0
                                 ? "state on the host"
                                 : print("%.1f %% on the device", 100.0 * s.device_fraction);

@@ -201,7 +201,7 @@ TEST(PlanReport, NamesWhatLimits) {
   PlanRequest request = request_for("gpt2");
   request.tokens = 512;
   request.host_update.value = 1e8;
-  const PlannedStep slow_update = make_plan_report(request).host;
+  const JudgedStep slow_update = make_plan_report(request).host;
   EXPECT_GT(slow_update.exposed_update_us, 0.0);
   EXPECT_EQ(limit_of(slow_update), "the update on the host");
   request.host_update.value = 1e12;
@@ -210,6 +210,25 @@ TEST(PlanReport, NamesWhatLimits) {
   request.link.value = 1e13;
   request.tokens = 65536;
   EXPECT_EQ(limit_of(make_plan_report(request).host), "compute: offload is hidden");
+}
+
+/// An update that would fit behind backward and does not fit behind the next forward: all of it
+/// waits for the norm of the gradient that arrives last, that of the embedding.
+TEST(PlanReport, NamesTheGateWhereItHoldsUpdatesThatBackwardWouldHide) {
+  PlanRequest request = request_for("llama-2-7b");
+  request.link.value = 1e12;
+  const JudgedStep fast = make_plan_report(request).host;
+  request.host_update.value =
+      static_cast<double>(count_parameters(request.shape)) / (0.8e-6 * fast.backward_us);
+  const PlanReport report = make_plan_report(request);
+  EXPECT_GT(report.host.exposed_us(), 0.05 * report.host.step_us);
+  EXPECT_NE(limit_of(report.host).find("the gate"), std::string::npos) << limit_of(report.host);
+  EXPECT_NE(plan_text(report).find("limited by the gate"), std::string::npos);
+  for (const Schedule schedule : {Schedule::open, Schedule::serial}) {
+    request.schedule = schedule;
+    const JudgedStep other = make_plan_report(request).host;
+    EXPECT_EQ(limit_of(other).find("the gate"), std::string::npos) << limit_of(other);
+  }
 }
 
 TEST(PlanReport, TextFitsAHundredColumnsAndJsonSaysTheSame) {
