@@ -25,6 +25,7 @@ std::optional<Options> parse_options(int argc, const char* const* argv) {
               "held-out bytes to predict");
   flags.count({"--sample-bytes", 0, 1 << 20}, o.sample_bytes, "bytes to write at the end");
   if (!flags.parse(argc, argv)) return std::nullopt;
+  example::check_schedule(o);
   example::require(!o.data.empty(), "--data is missing: name files or folders to train on");
   return o;
 }

@@ -74,6 +74,23 @@ const char* spell_schedule(outboard::Schedule schedule) {
   return "?";
 }
 
+void check_schedule(const RunOptions& o) {
+  if (o.schedule != outboard::Schedule::open) return;
+  const std::string or_exact = ", or take --schedule exact";
+  require(o.max_grad_norm == 0.0,
+          "--schedule open cannot clip, and --max-grad-norm is " + spell_number(o.max_grad_norm) +
+              ": updates begin before the norm of all gradients is known; give --max-grad-norm 0" +
+              or_exact);
+  require(o.loss_scale.has_value(),
+          "--schedule open needs a fixed --loss-scale: updates begin before an overflow elsewhere "
+          "is known; give --loss-scale 1024" +
+              or_exact);
+  require(o.offload.placement != outboard::Placement::automatic,
+          "--schedule open goes with no --offload auto: its step has no moment to move state in; "
+          "give --offload on, off, streamed or a share" +
+              or_exact);
+}
+
 void add_device_flags(Flags& flags, RunOptions& o, const std::string& device_memory_shown) {
   constexpr std::uint64_t kLeast = 4096, kMost = std::uint64_t{1} << 50;
   flags.bytes({"--device-memory", kLeast, kMost}, o.device_memory,

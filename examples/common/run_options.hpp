@@ -53,6 +53,9 @@ void place_state(const Offload& offload, outboard::Config& config);
 /// How --schedule is said.
 [[nodiscard]] const char* spell_schedule(outboard::Schedule schedule);
 
+/// @throws UsageError naming both options, if the schedule cannot do what another option asks.
+void check_schedule(const RunOptions& options);
+
 /// More than anybody needs, and no typing error by far.
 inline constexpr std::uint64_t kBillion = 1000000000;
 

@@ -128,6 +128,7 @@ void check_shape(const GptShape& shape) {
 
 void check(const Options& o) {
   check_shape(o.shape);
+  example::check_schedule(o);
   require_within(o.warmup, {"--warmup", 0, o.steps});
   require(o.save_every == 0 || !o.save.empty(),
           "--save-every needs --save, the folder to save into");

@@ -172,6 +172,26 @@ TEST(GptOptions, SaysInOneLineWhatIsWrong) {
   }
 }
 
+/// Each names both options and what to do, before anything is made.
+TEST(GptOptions, RefusesWhatAnOpenScheduleCannotDo) {
+  const std::vector<std::string> open{"novels", "--schedule", "open"};
+  const auto with = [&open](std::vector<std::string> more) {
+    more.insert(more.begin(), open.begin(), open.end());
+    return more;
+  };
+  const std::string clips = error_of(with({"--loss-scale", "8"}));
+  EXPECT_EQ(clips.find("--schedule open cannot clip, and --max-grad-norm is 1"), 0U) << clips;
+  EXPECT_NE(clips.find("give --max-grad-norm 0, or take --schedule exact"), std::string::npos);
+  const std::string scales = error_of(with({"--max-grad-norm", "0"}));
+  EXPECT_EQ(scales.find("--schedule open needs a fixed --loss-scale"), 0U) << scales;
+  EXPECT_NE(scales.find("give --loss-scale 1024, or take --schedule exact"), std::string::npos);
+  const std::string moves =
+      error_of(with({"--max-grad-norm", "0", "--loss-scale", "8", "--offload", "auto"}));
+  EXPECT_EQ(moves.find("--schedule open goes with no --offload auto"), 0U) << moves;
+  EXPECT_NE(moves.find("or take --schedule exact"), std::string::npos);
+  EXPECT_EQ(error_of(with({"--max-grad-norm", "0", "--loss-scale", "8"})), "");
+}
+
 TEST(GptOptions, HelpHasExamples) {
   testing::internal::CaptureStdout();
   EXPECT_FALSE(parse({"--help"}));
