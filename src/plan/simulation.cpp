@@ -126,6 +126,7 @@ void Simulation::begin_step() {
   unknown_ = schedule_ == StepSchedule::open ? runs_.size() : 0;
   unasked_ = 0;
   next_upload_ = 0;
+  rest_sent_ = false;
   next_state_ -= streamed_.size();
   next_backward_ = next_forward_ = 0;
   next_need_ = blocked_on_ = norms_left_ = 0;
@@ -270,8 +271,13 @@ std::uint32_t Simulation::next_upload() const {
   const std::uint32_t next = order[next_upload_];
   if (!runs_[next].updated) return kNone;
   if (schedule_ == StepSchedule::serial && updates_left_ > 0) return kNone;
-  const bool packed = model_.buckets[next].unpacks > 0;
-  return packed && free_unpack_buffers_ == 0 ? kNone : next;
+  return rest_goes_first(next) || free_unpack_buffers_ > 0 ? next : kNone;
+}
+
+/// What is not packed needs no buffer on the device, and is queued before what is.
+bool Simulation::rest_goes_first(std::uint32_t bucket) const {
+  const StepModel::Bucket& shape = model_.buckets[bucket];
+  return !rest_sent_ && (shape.unpacks == 0 || shape.copies > shape.unpacks);
 }
 
 bool Simulation::state_ready() const {
@@ -295,14 +301,25 @@ void Simulation::start_up() {
   const bool of_next_step = next_state_ >= streamed_.size();
   const bool state = state_ready();
   if (upload != kNone && (!state || of_next_step || upload < streamed_[next_state_])) {
-    next_upload_ += 1;
-    const StepModel::Bucket& shape = model_.buckets[upload];
-    free_unpack_buffers_ -= shape.unpacks > 0 ? 1 : 0;
-    start(kUp, copy_op(OpKind::weight, upload, shape.copies, shape.bytes));
+    start_upload(upload);
   } else if (state) {
     const std::uint32_t bucket = streamed_[next_state_++ % streamed_.size()];
     free_buffers_ -= 1;
     start(kUp, state_op(OpKind::state_in, bucket));
+  }
+}
+
+void Simulation::start_upload(std::uint32_t bucket) {
+  const StepModel::Bucket& shape = model_.buckets[bucket];
+  const bool rest = rest_goes_first(bucket);
+  rest_sent_ = rest && shape.unpacks > 0;
+  next_upload_ += rest_sent_ ? 0 : 1;
+  if (rest) {
+    start(kUp, copy_op(OpKind::weight, bucket, shape.copies - shape.unpacks,
+                       shape.bytes - shape.packed_bytes));
+  } else {
+    free_unpack_buffers_ -= 1;
+    start(kUp, copy_op(OpKind::weight, bucket, shape.unpacks, shape.packed_bytes));
   }
 }
 

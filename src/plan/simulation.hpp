@@ -125,6 +125,8 @@ class Simulation {
   [[nodiscard]] double trainer_waits_since_us();
   void start_from(std::size_t unit, Fifo& fifo);
   [[nodiscard]] std::uint32_t next_upload() const;
+  [[nodiscard]] bool rest_goes_first(std::uint32_t bucket) const;
+  void start_upload(std::uint32_t bucket);
   [[nodiscard]] bool state_ready() const;
   [[nodiscard]] double& exposed_while_idle();
   void charge_exposed(double us);
@@ -155,6 +157,7 @@ class Simulation {
   std::vector<std::uint32_t> streamed_;      ///< buckets, in the order of their updates
   std::uint64_t scalars_bytes_ = 0;          ///< of one parameter, to the host
   std::size_t next_upload_ = 0;              ///< into hosted_
+  bool rest_sent_ = false;                   ///< of that bucket, all but what is packed
   std::vector<std::uint32_t> open_uploads_;  ///< open gate: buckets in the order of their updates
   std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
   std::uint32_t free_buffers_ = kStreamBuffers;

@@ -41,6 +41,7 @@ void Simulation::finish(std::size_t index) {
     case OpKind::update:
       return finish_update(op.index);
     case OpKind::weight:
+      if (rest_sent_) return;  // what the bucket packs goes next
       return unpack(op.index);
     case OpKind::unpack:
       free_unpack_buffers_ += 1;

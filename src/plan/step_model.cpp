@@ -40,6 +40,7 @@ void add_buckets(const ModelLayout& layout, StepModel& model) {
                              .kernels = bucket.segments,
                              .unpacks = unpacks,
                              .packed_elems = bucket.packed_elems,
+                             .packed_bytes = bucket.packed_bytes(),
                              .gradients = 0,
                              .unit = bucket.unit});
   }
@@ -251,6 +252,7 @@ StepModel coarsen(const StepModel& model, const Grouping& grouping) {
     group.kernels += model.buckets[b].kernels;
     group.unpacks += model.buckets[b].unpacks;
     group.packed_elems += model.buckets[b].packed_elems;
+    group.packed_bytes += model.buckets[b].packed_bytes;
   }
   coarsen_backward(model, grouping, out);
   coarsen_forward(model, grouping, out);

@@ -22,6 +22,7 @@ struct StepModel {
     std::uint32_t kernels = 0;               ///< of an update on the device
     std::uint32_t unpacks = 0;               ///< kernels that spread packed weights
     std::uint64_t packed_elems = 0;          ///< what they spread
+    std::uint64_t packed_bytes = 0;          ///< of `bytes`; they take `unpacks` of the copies
     std::uint32_t gradients = 0;             ///< entries of `gradients` with this bucket
     std::uint32_t unit = 0;                  ///< buckets of one unit have one home
   };
