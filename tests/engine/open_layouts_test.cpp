@@ -18,7 +18,10 @@
 namespace outboard::testing {
 namespace {
 
-constexpr std::uint64_t kSteps = 2;
+/// A forward ends when all is refreshed, so from the first end on a step is like any other.
+constexpr StepCount kSteps = {.warm = 1, .timed = 2};
+/// What the planner may be off: nanoseconds are rounded, once for each operation.
+constexpr double kOff = 1e-4;
 
 enum class Shape { even, uneven, one_huge, tied_first, huge_last, tiny_first, tiny_last, tiny };
 constexpr std::array kShapes = {Shape::even,       Shape::uneven,    Shape::one_huge,
@@ -170,7 +173,7 @@ TEST(OpenLayouts, TakeWhatThePlannerSaysAndEvenOnesNoMoreThanTheBound) {
     const PlannedWay way{.seed = layout.seed, .schedule = Schedule::open};
     const MeasuredSteps measured = measure_steps(model, way, kSteps);
     const double predicted = predicted_us(model, way);
-    EXPECT_NEAR(predicted, measured.mean_us, 0.02 * measured.mean_us);
+    EXPECT_NEAR(predicted, measured.mean_us, kOff * measured.mean_us);
     errors.push_back(std::abs(predicted / measured.mean_us - 1.0));
     if (layout.shape != Shape::even) continue;
     const double bound = bound_us(model, layout, measured.gate_bytes);
@@ -179,7 +182,6 @@ TEST(OpenLayouts, TakeWhatThePlannerSaysAndEvenOnesNoMoreThanTheBound) {
   }
   std::ranges::sort(errors);
   ASSERT_GE(errors.size(), 1000U);
-  EXPECT_LE(errors[errors.size() * 99 / 100], 1e-3);
   std::printf("%zu layouts, step as planned but for: median %.4f %%, p99 %.4f %%, worst %.4f %%\n",
               errors.size(), 100 * errors[errors.size() / 2],
               100 * errors[errors.size() * 99 / 100], 100 * errors.back());

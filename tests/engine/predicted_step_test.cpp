@@ -101,7 +101,7 @@ void expect_close(const std::vector<PlannedWay>& cases) {
                  std::to_string(c.micro_batches) + " micro-batches");
     const std::uint64_t steps =
         c.micro_batches > 1 ? 1 + kMeasuredMicroBatches / c.micro_batches : kMeasuredSteps;
-    const double measured = measure_steps(model, c, steps).mean_us;
+    const double measured = measure_steps(model, c, {.timed = steps}).mean_us;
     const double predicted = predicted_us(model, c);
     EXPECT_NEAR(predicted, measured, 0.01 * measured);
     worst = std::max(worst, std::abs(predicted / measured - 1.0));

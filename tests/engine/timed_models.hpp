@@ -65,6 +65,7 @@ inline TinyOptions engine_options(const TimedModel& model, const PlannedWay& c) 
     options.backward_each.emplace_back(std::llround(backward_us * 1e3));
   }
   options.digest = false;
+  options.gradient = [](const GradientPoint&) { return 0.5F; };  // no time depends on it
   if (c.placement == Placement::fraction) {
     options.config.device_fraction = between(0.1, 0.9, c.seed, 11);
     round_fraction(options);
@@ -72,7 +73,13 @@ inline TinyOptions engine_options(const TimedModel& model, const PlannedWay& c) 
   return options;
 }
 
-/// Steps after two to warm up, from one end of forward to another.
+/// Steps that are run: those that are timed come after some to warm up.
+struct StepCount {
+  std::uint64_t warm = 2;
+  std::uint64_t timed = 8;
+};
+
+/// From one end of forward to another.
 struct MeasuredSteps {
   double mean_us = 0.0;
   double longest_us = 0.0;
@@ -80,18 +87,17 @@ struct MeasuredSteps {
 };
 
 inline MeasuredSteps measure_steps(const TimedModel& model, const PlannedWay& c,
-                                   std::uint64_t steps = 8) {
-  constexpr std::uint64_t kWarm = 2;
+                                   const StepCount& steps = {}) {
   TinyTrainer trainer(engine_options(model, c));
   trainer.start();
-  const std::vector<sim::Duration> ends = forward_ends(trainer, kWarm + steps);
-  MeasuredSteps out{.mean_us = mean_step_us(ends, kWarm)};
-  for (std::size_t s = kWarm; s < ends.size(); ++s) {
+  const std::vector<sim::Duration> ends = forward_ends(trainer, steps.warm + steps.timed);
+  MeasuredSteps out{.mean_us = mean_step_us(ends, steps.warm)};
+  for (std::size_t s = steps.warm; s < ends.size(); ++s) {
     const auto took = static_cast<double>((ends[s] - ends[s - 1]).count()) * 1e-3;
     out.longest_us = std::max(out.longest_us, took);
   }
   out.gate_bytes = static_cast<double>(trainer.engine().stats().gate_bytes_down) /
-                   static_cast<double>(kWarm + steps);
+                   static_cast<double>(ends.size());
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "core/pack_layout.hpp"
 #include "outboard/error.hpp"
 #include "plan/random_steps.hpp"
 #include "support/expect_error.hpp"
@@ -217,6 +218,37 @@ TEST(Simulate, ByHand) {
   for (const StepSchedule schedule : {StepSchedule::exact, StepSchedule::open}) {
     EXPECT_EQ(run(step, schedule).bytes_down, 3 * 8192u + 72u) << "no counts of the device's";
   }
+}
+
+/// Buckets of two packed tensors take all buffers to unpack from; a large tensor of the next bucket
+/// goes up meanwhile, what that one packs behind it.
+TEST(Simulate, WhatIsNotPackedWaitsForNoBuffer) {
+  constexpr double kKernelUs = 50.0;
+  constexpr double kLargeUs = kKernelUs * (core::kUnpackBuffers + 4);
+  constexpr double kPackedUs = 1.0;
+  std::vector<ParameterShape> shapes;
+  for (std::size_t b = 0; b <= core::kUnpackBuffers; ++b) {  // another dtype is another bucket
+    shapes.resize(shapes.size() + 2, {1000, b % 2 == 0 ? DType::f16 : DType::bf16, false});
+  }
+  const auto large = static_cast<std::uint64_t>(2000 * kLargeUs / kPackedUs);
+  shapes.push_back({large, shapes.back().dtype, false});
+  const std::vector<double> weights = {1.0};
+  RandomStep step;
+  step.layout = make_layout(shapes, 4 * large, weights);
+  ASSERT_EQ(step.layout.buckets.size(), core::kUnpackBuffers + 1);
+  ASSERT_EQ(step.layout.buckets.back().packed_segments, 2U);
+  const auto count = static_cast<std::uint32_t>(shapes.size());
+  for (std::uint32_t p = 0; p < count; ++p) step.times.backward.push_back({1, p});
+  step.times.forward = {{10, count - 1}};
+  step.rates.node_elems_per_s = {0.0};
+  step.rates.link_up_bytes_per_s = 4000e6 / kPackedUs;
+  step.rates.kernel_us = kKernelUs;
+  step.places.assign(step.layout.buckets.size(), {Home::host, 0});
+  const Prediction p = run(step, StepSchedule::exact);
+  EXPECT_NEAR(p.step_us,
+              count * (1 + kKernelUs) + core::kUnpackBuffers * kPackedUs + kLargeUs + kPackedUs +
+                  kKernelUs + 10,
+              1e-6);
 }
 
 TEST(Simulate, RefusesPlacesThatDoNotFit) {
