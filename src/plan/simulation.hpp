@@ -157,10 +157,11 @@ class Simulation {
   std::vector<std::uint32_t> streamed_;      ///< buckets, in the order of their updates
   std::uint64_t scalars_bytes_ = 0;          ///< of one parameter, to the host
   std::size_t next_upload_ = 0;              ///< into hosted_
-  bool rest_sent_ = false;                   ///< of that bucket, all but what is packed
   std::vector<std::uint32_t> open_uploads_;  ///< open gate: buckets in the order of their updates
   std::size_t next_state_ = 0;               ///< into streamed_; runs on into the next step
   std::uint32_t free_buffers_ = kStreamBuffers;
+  bool device_has_state_ = false;
+  bool rest_sent_ = false;  ///< of the bucket at next_upload_, all but what is packed
   std::size_t free_unpack_buffers_ = core::kUnpackBuffers;
   // Accumulate::host:
   std::uint32_t simulated_ = 1;  ///< micro-batches
@@ -172,7 +173,6 @@ class Simulation {
   std::vector<Fifo> additions_;      ///< per node
   std::uint64_t sums_left_ = 0;      ///< gradients that are still to be added up on the host
   std::vector<double> node_sum_us_;  ///< per node, of one micro-batch
-  bool device_has_state_ = false;
 
   std::size_t next_backward_ = 0;
   std::size_t next_forward_ = 0;
