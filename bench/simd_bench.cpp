@@ -4,6 +4,7 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <string>
@@ -15,6 +16,7 @@
 #include "simd/convert.hpp"
 #include "simd/digest.hpp"
 #include "simd/reduce.hpp"
+#include "simd/sum_alone.hpp"
 #include "simd/target.hpp"
 #include "update_bench/check.hpp"
 #include "update_bench/series.hpp"
@@ -205,6 +207,48 @@ BENCHMARK(pass)
     ->ArgNames({"pass", "format"})
     ->ArgsProduct({{kReduce, kToFloat, kFromFloat, kAccumulate}, {0, 1, 2}})
     ->Args({kDigest, 0})
+    ->Unit(benchmark::kMicrosecond);
+
+template <class Sum>
+double seconds_of(std::uint64_t passes, const Sum& sum) {
+  const auto start = std::chrono::steady_clock::now();
+  for (std::uint64_t pass = 0; pass < passes; ++pass) {
+    benchmark::DoNotOptimize(sum());
+    benchmark::ClobberMemory();
+  }
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+/// The sum of squares with its search for what is not finite, over that sum alone, in turns.
+void finite_check(benchmark::State& state) {
+  Workload workload;
+  workload.params = static_cast<std::uint64_t>(state.range(0));
+  workload.grad = workload.weight = static_cast<Format>(state.range(1));
+  Rig rig(workload);
+  const View& view = rig.stepper.view(0);
+  const simd::ConstElements grad{view.grad.data, view.grad.format};
+  const auto checked = [&] { return simd::reduce_gradient(grad, workload.params).sum_of_squares; };
+  const auto alone = [&] { return simd::sum_of_finite_squares(grad, workload.params); };
+  if (checked() != alone()) return state.SkipWithError("one of them computes something else");
+  const std::uint64_t passes = std::max<std::uint64_t>(kElems / workload.params, 1);
+  std::vector<double> with;
+  std::vector<double> without;
+  for (auto _ : state) {
+    without.push_back(seconds_of(passes, alone));
+    with.push_back(seconds_of(passes, checked));
+    state.SetIterationTime(with.back());
+  }
+  const Summary over = summarize(ratios(with, without));
+  state.counters["over_alone"] = over.median;
+  state.counters["over_alone_low"] = over.low;
+  state.counters["over_alone_high"] = over.high;
+  state.SetLabel("reduce_gradient " + std::string(name_of(workload.grad)) + " over its sum " +
+                 std::string(simd::active_target()));
+}
+BENCHMARK(finite_check)
+    ->ArgNames({"params", "format"})
+    ->ArgsProduct({{100'000, 1'000'000, 10'000'000, 100'000'000}, {0, 1, 2}})
+    ->UseManualTime()
     ->Unit(benchmark::kMicrosecond);
 
 }  // namespace
