@@ -49,14 +49,20 @@ class ImportSource final : public ckpt::StateSource {
   const ckpt::WeightsSource& weights_;
 };
 
+[[noreturn]] void refuse_value(float value, std::uint64_t element, const std::string& name,
+                               const std::string& source) {
+  std::string text = "'" + source;
+  text += "': element " + std::to_string(element) + " of tensor '";
+  text += name;
+  text += std::isnan(value) ? "' is NaN" : "' is infinite";
+  throw Error(ErrorCode::bad_checkpoint,
+              text + "; a model with it cannot be trained: import another file");
+}
+
 void require_finite(std::span<const float> values, std::uint64_t first, const std::string& name,
                     const std::string& source) {
   for (std::size_t i = 0; i < values.size(); ++i) {
-    if (std::isfinite(values[i])) continue;
-    throw Error(ErrorCode::bad_checkpoint,
-                "'" + source + "': element " + std::to_string(first + i) + " of tensor '" + name +
-                    "' is " + (std::isnan(values[i]) ? "NaN" : "infinite") +
-                    "; a model with it cannot be trained: import another file");
+    if (!std::isfinite(values[i])) refuse_value(values[i], first + i, name, source);
   }
 }
 

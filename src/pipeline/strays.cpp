@@ -27,6 +27,7 @@ void Pipeline::report_strays(const topology::Machine& machine) {
     add(machine.nodes[region.node].os_index, region.bytes);
   }
   std::vector<memory::NodePlaces> nodes;
+  nodes.reserve(places.size());
   for (const auto& [os_node, found] : places) nodes.push_back(found);
   strays_ = memory::describe_strays(nodes);
   warn(strays_);
