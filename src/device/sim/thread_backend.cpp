@@ -17,7 +17,16 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
+// How many callbacks one operation's end sets off depends on who is late; growing only then would
+// allocate during a step.
+constexpr std::size_t kCallbacksAtOnce = 64;
+
 struct ThreadStream final : Stream {
+  ThreadStream() {
+    due.reserve(kCallbacksAtOnce);
+    delivering_now.reserve(kCallbacksAtOnce);
+  }
+
   std::condition_variable changed;
   std::thread thread;
   bool stopping = false;
