@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "cli/bisect.hpp"
+#include "cli/command_line.hpp"
 
 namespace outboard::cli {
 namespace {
@@ -15,14 +16,6 @@ std::string bits(float value) {
   char text[9] = {};
   std::snprintf(text, sizeof(text), "%08x", std::bit_cast<std::uint32_t>(value));
   return text;
-}
-
-std::string printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
-  }
-  return out;
 }
 
 /// The last step after which the state is known to be the same.

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <sstream>
 
+#include "cli/command_line.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::cli {
@@ -16,15 +17,6 @@ std::string hex(std::uint64_t value) {
   char text[17] = {};
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(value));
   return text;
-}
-
-/// Control characters of a name or a value would write over the terminal.
-std::string printable(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
-  }
-  return out;
 }
 
 const CheckpointParameter* find(const CheckpointInfo& info, const std::string& name) {

@@ -38,4 +38,12 @@ void write_file(const std::string& path, const std::string& text) {
   require(out, path);
 }
 
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    out += static_cast<unsigned char>(c) < 0x20 || c == 0x7F ? '?' : c;
+  }
+  return out;
+}
+
 }  // namespace outboard::cli

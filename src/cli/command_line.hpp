@@ -34,4 +34,8 @@ void require_writable(const std::string& path);
 /// @throws UsageError as require_writable().
 void write_file(const std::string& path, const std::string& text);
 
+/// With '?' for control characters, which a name or value out of a file would write over the
+/// terminal.
+[[nodiscard]] std::string printable(const std::string& text);
+
 }  // namespace outboard::cli

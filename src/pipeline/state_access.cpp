@@ -17,14 +17,25 @@ std::span<std::byte> host_bytes(const Flow& flow, const plan::Segment& segment,
   return std::as_writable_bytes(all.subspan(segment.offset, segment.elems));
 }
 
-/// use(first element, bytes of the buffer) for each piece of a segment.
-template <class Use>
-void for_each_piece(const plan::Segment& segment, std::vector<std::byte>& buffer, Use use) {
-  buffer.resize(std::min(kBufferBytes, segment.elems * optim::kStateBytes));
-  const std::uint64_t most = buffer.size() / optim::kStateBytes;
-  for (std::uint64_t first = 0; first < segment.elems; first += most) {
-    const std::uint64_t count = std::min(most, segment.elems - first);
-    use(first, std::span(buffer).first(count * optim::kStateBytes));
+/// One stream of a parameter in order: on_host(its bytes) for each segment of the host's arenas,
+/// and on_device(piece, bytes of a buffer for it) for each piece of one of the device's.
+template <class OnHost, class OnDevice>
+void for_each_part(const Flow& flow, const Parameter& parameter, std::size_t own, OnHost on_host,
+                   OnDevice on_device) {
+  const std::size_t stream = WholeState::stream_of(parameter, own);
+  std::vector<std::byte> buffer;
+  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
+    const plan::Segment& segment = flow.layout.segments[parameter.segments.first + i];
+    if (!flow.is_resident(segment.bucket)) {
+      on_host(host_bytes(flow, segment, stream));
+      continue;
+    }
+    buffer.resize(std::min(kBufferBytes, segment.elems * optim::kStateBytes));
+    const std::uint64_t most = buffer.size() / optim::kStateBytes;
+    for (std::uint64_t first = 0; first < segment.elems; first += most) {
+      const std::uint64_t count = std::min(most, segment.elems - first);
+      on_device({segment, stream, first}, std::span(buffer).first(count * optim::kStateBytes));
+    }
   }
 }
 
@@ -48,37 +59,19 @@ bool Pipeline::state_on_host() {
 }
 
 void Pipeline::read_pieces(ParameterId id, std::size_t own, StateSink sink) {
-  const Parameter& parameter = flow_.parameters[id.value];
-  const std::size_t stream = WholeState::stream_of(parameter, own);
-  std::vector<std::byte> buffer;
-  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
-    const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
-    if (!flow_.is_resident(segment.bucket)) {
-      sink(host_bytes(flow_, segment, stream));
-      continue;
-    }
-    for_each_piece(segment, buffer, [&](std::uint64_t first, std::span<std::byte> piece) {
-      guarded([&](auto& lock) { whole_state_->copy_out(lock, {segment, stream, first}, piece); });
-      sink(piece);
-    });
-  }
+  const auto from_device = [&](const WholeState::ResidentPiece& from, std::span<std::byte> piece) {
+    guarded([&](auto& lock) { whole_state_->copy_out(lock, from, piece); });
+    sink(piece);
+  };
+  for_each_part(flow_, flow_.parameters[id.value], own, sink, from_device);
 }
 
 void Pipeline::write_pieces(ParameterId id, std::size_t own, StateFill fill) {
-  const Parameter& parameter = flow_.parameters[id.value];
-  const std::size_t stream = WholeState::stream_of(parameter, own);
-  std::vector<std::byte> buffer;
-  for (std::uint32_t i = 0; i < parameter.segments.count; ++i) {
-    const plan::Segment& segment = flow_.layout.segments[parameter.segments.first + i];
-    if (!flow_.is_resident(segment.bucket)) {
-      fill(host_bytes(flow_, segment, stream));
-      continue;
-    }
-    for_each_piece(segment, buffer, [&](std::uint64_t first, std::span<std::byte> piece) {
-      fill(piece);
-      guarded([&](auto& lock) { whole_state_->copy_in(lock, {segment, stream, first}, piece); });
-    });
-  }
+  const auto to_device = [&](const WholeState::ResidentPiece& to, std::span<std::byte> piece) {
+    fill(piece);
+    guarded([&](auto& lock) { whole_state_->copy_in(lock, to, piece); });
+  };
+  for_each_part(flow_, flow_.parameters[id.value], own, fill, to_device);
 }
 
 SavedScalars Pipeline::saved_scalars() {

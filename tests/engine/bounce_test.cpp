@@ -7,15 +7,14 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "engine/trajectory.hpp"
 #include "plan/model_layout.hpp"
+#include "support/log_lines.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -151,26 +150,8 @@ TEST(Bounce, DiscardLeavesTheStepBeforeAlone) {
   }
 }
 
-/// Log lines that speak of pinned host memory.
-class PinningLog {
- public:
-  [[nodiscard]] LogSink sink() {
-    return [this](LogLevel level, std::string_view line) {
-      const std::lock_guard lock(mutex_);
-      if (level != LogLevel::warning) return;
-      if (line.find("pinned host memory") == std::string_view::npos) return;
-      warnings_.emplace_back(line);
-    };
-  }
-  [[nodiscard]] std::vector<std::string> warnings() {
-    const std::lock_guard lock(mutex_);
-    return warnings_;
-  }
-
- private:
-  std::mutex mutex_;
-  std::vector<std::string> warnings_;
-};
+/// What warnings of too little pinned memory hold.
+const std::string kPinned = "pinned host memory";
 
 struct Refused {
   std::size_t limit_bytes = 0;
@@ -179,7 +160,7 @@ struct Refused {
 
 void run_refused(const Refused& refused) {
   SCOPED_TRACE("limit " + std::to_string(refused.limit_bytes));
-  PinningLog log;
+  LogLines log;
   TinyOptions options = refused.threads ? many_buckets() : many_buckets_virtual(9);
   options.device.pinned_limit_bytes = refused.limit_bytes;
   options.config.log = log.sink();
@@ -187,7 +168,7 @@ void run_refused(const Refused& refused) {
   trainer.start();
   EXPECT_EQ(first_difference(reference(), run_trajectory(trainer, {kSteps, 0})), "");
   EXPECT_GT(trainer.engine().stats().bounce_bytes, 0u);
-  const std::vector<std::string> warnings = log.warnings();
+  const std::vector<std::string> warnings = log.warning_lines({kPinned});
   ASSERT_EQ(warnings.size(), 1u);
   std::printf("%s\n", warnings[0].c_str());
   // Wanted: a slot for each bucket. Obtained: what the ledger lists as pinned staging.
@@ -215,11 +196,11 @@ TEST(Bounce, RefusedPinningWarnsOnceAndKeepsTheBits) {
 }
 
 TEST(Bounce, EnoughPinnedMemoryWarnsOfNothing) {
-  PinningLog log;
+  LogLines log;
   TinyOptions options = many_buckets_virtual(1);
   options.config.log = log.sink();
   run_trajectory(std::move(options), {.steps = 1});
-  EXPECT_TRUE(log.warnings().empty());
+  EXPECT_TRUE(log.warning_lines({kPinned}).empty());
 }
 
 }  // namespace

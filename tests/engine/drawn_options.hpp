@@ -101,6 +101,18 @@ inline void draw_config(Draw& draw, Config& config) {
   if (draw.below(4) == 0) config.accumulate = Accumulate::host;
 }
 
+/// A schedule that a model may have, one without a gate only where nothing needs it; now and then
+/// Placement::automatic.
+inline void draw_schedule(Draw& draw, Config& config, bool gated) {
+  const std::array<Schedule, 4> schedules = {Schedule::exact, Schedule::exact, Schedule::blocking,
+                                             gated ? Schedule::serial : Schedule::open};
+  config.schedule = schedules.at(draw.below(schedules.size()));
+  if (draw.below(8) == 0 && config.schedule != Schedule::open) {
+    config.placement = Placement::automatic;
+    config.device_fraction = 0.0;
+  }
+}
+
 /// The trainer's times and buffers, as the engine's placement allows.
 inline void draw_trainer(Draw& draw, TinyOptions& options) {
   options.forward = draw.time();

@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/after_failure.hpp"
 #include "engine/flavours.hpp"
 #include "engine/splits.hpp"
 #include "support/expect_error.hpp"
@@ -58,49 +59,16 @@ TinyOptions small_model(const Flavour& flavour) {
   return options;
 }
 
-/// Calls of every kind on an engine that must refuse them all, each with the first cause.
-void expect_poisoned(TinyTrainer& trainer, const std::string& cause) {
-  Engine& engine = trainer.engine();
-  const ParameterId id = trainer.id(0);
-  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
-      {"wait", [&] { engine.wait(id, trainer.reader()); }},
-      {"gradient_ready", [&] { engine.gradient_ready(id, trainer.gradient(0), trainer.writer()); }},
-      {"wait_gradient_taken", [&] { engine.wait_gradient_taken(id, trainer.writer()); }},
-      {"step", [&] { engine.step(); }},
-      {"discard", [&] { engine.discard(); }},
-      {"synchronize", [&] { engine.synchronize(); }},
-      {"weights_changed", [&] { engine.weights_changed(id, trainer.reader()); }},
-      {"state_digest", [&] { (void)engine.state_digest(); }},
-      {"read_state", [&] { engine.read_state(id, {}); }},
-  };
-  for (const auto& [name, call] : calls) {
-    const std::optional<Error> error = caught(call);
-    if (!error) {
-      ADD_FAILURE() << name << " worked after: " << cause;
-      continue;
-    }
-    EXPECT_TRUE(error->code() == ErrorCode::poisoned || error->code() == ErrorCode::device_failure)
-        << name << ": " << code_name(error->code()) << ": " << error->what();
-    EXPECT_NE(std::string(error->what()).find(cause), std::string::npos)
-        << name << " does not say " << cause << ": " << error->what();
-  }
-}
-
 /// Construction, commit and three steps under one fault.
 /// @return whether the fault was met.
 bool survives(const Flavour& flavour, const sim::Fault& fault) {
   TinyOptions options = small_model(flavour);
   options.device.faults = {fault};
   const std::string call = sim::to_string(fault.call);
-  const auto expect_named = [&](const Error& error) {
-    EXPECT_TRUE(error.code() == ErrorCode::device_failure || error.code() == ErrorCode::poisoned)
-        << code_name(error.code()) << ": " << error.what();
-    EXPECT_NE(std::string(error.what()).find(call), std::string::npos) << error.what();
-  };
   sim::Gpu gpu(options.device);
   std::unique_ptr<TinyTrainer> trainer;
   if (const auto error = caught([&] { trainer = std::make_unique<TinyTrainer>(gpu, options); })) {
-    expect_named(*error);  // one of the trainer's own calls
+    expect_named(*error, call);  // one of the trainer's own calls
     return true;
   }
   const sim::Counters before = gpu.counters();
@@ -110,9 +78,9 @@ bool survives(const Flavour& flavour, const sim::Fault& fault) {
     for (std::uint32_t i = 0; i < 4; ++i) trainer->state(i);
     gpu.synchronize();
   });
-  if (error) expect_named(*error);
+  if (error) expect_named(*error, call);
   if (error && !fault.at_call && trainer->started() && trainer->steps() > 0) {
-    expect_poisoned(*trainer, call);
+    expect_refused(*trainer, call);
   }
   trainer->stop();
   const sim::Counters after = gpu.counters();
@@ -302,7 +270,7 @@ TEST_P(EachWay, AFailedCopyPoisonsTheEngine) {
   });
   ASSERT_TRUE(error.has_value());
   EXPECT_NE(std::string(error->what()).find("copy_to_host"), std::string::npos) << error->what();
-  expect_poisoned(trainer, "copy_to_host");
+  expect_refused(trainer, "copy_to_host");
   trainer.stop();
   EXPECT_EQ(holdings(trainer.gpu().counters()), holdings(before));
   // Only the engine was lost: the device takes a new one.

@@ -16,6 +16,7 @@
 #include "engine/flavours.hpp"
 #include "engine/small_network.hpp"
 #include "engine/splits.hpp"
+#include "engine/trained_network.hpp"
 #include "support/log_lines.hpp"
 #include "support/manual_trainer.hpp"
 #include "support/plain_rules.hpp"
@@ -97,23 +98,9 @@ std::vector<double> engine_losses(const Flavour& flavour, const TrainedRule& tra
   ManualTrainer trainer(config_of(flavour), flavour.device());
   trainer.dtype = trained.dtype;
   const GroupId group = trainer.engine->add_group(trained.rule);
-  std::vector<ParameterId> ids;
-  for (const Values& values : Network::initial()) {
-    ids.push_back(trainer.add("p" + std::to_string(ids.size()), values, group));
-  }
-  trainer.engine->commit();
-  std::vector<double> losses;
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<Values> weights;
-    for (const ParameterId id : ids) weights.push_back(trainer.weights(id));
-    const Network::Result result = Network::run(weights);
-    losses.push_back(result.loss);
-    const std::vector<Values> gradients = rounded(result, trained.dtype);
-    ManualTrainer::Gradients given;
-    for (std::size_t i = 0; i < ids.size(); ++i) given.emplace_back(ids[i], gradients[i]);
-    EXPECT_TRUE(trainer.step(given).applied());
-  }
-  return losses;
+  return train_network(trainer, group, kSteps, [&](const Network::Result& result) {
+    return rounded(result, trained.dtype);
+  });
 }
 
 std::vector<Flavour> trained_flavours() {

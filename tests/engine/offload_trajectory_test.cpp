@@ -13,6 +13,7 @@
 
 #include "engine/precisions.hpp"
 #include "engine/small_network.hpp"
+#include "engine/trained_network.hpp"
 #include "support/manual_trainer.hpp"
 #include "support/plain_adamw.hpp"
 
@@ -125,23 +126,9 @@ std::vector<double> engine_losses(const Flavour& flavour, const Precision& preci
   ManualTrainer trainer(flavour.apply(precision.config()), flavour.device());
   trainer.dtype = precision.dtype;
   const GroupId group = trainer.engine->add_group(kSettings);
-  std::vector<ParameterId> ids;
-  for (const Values& values : Network::initial()) {
-    ids.push_back(trainer.add("p" + std::to_string(ids.size()), values, group));
-  }
-  trainer.engine->commit();
-  std::vector<double> losses;
-  for (int step = 0; step < kSteps; ++step) {
-    std::vector<Values> weights;
-    for (const ParameterId id : ids) weights.push_back(trainer.weights(id));
-    const Network::Result result = Network::run(weights);
-    losses.push_back(result.loss);
-    const std::vector<Values> scaled = rounded_gradients(result, precision);
-    ManualTrainer::Gradients gradients;
-    for (std::size_t i = 0; i < ids.size(); ++i) gradients.emplace_back(ids[i], scaled[i]);
-    EXPECT_TRUE(trainer.step(gradients).applied());
-  }
-  return losses;
+  return train_network(trainer, group, kSteps, [&](const Network::Result& result) {
+    return rounded_gradients(result, precision);
+  });
 }
 
 /// The references' losses, made once for each precision.

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/regimes.hpp"
 #include "engine/timed_models.hpp"
 #include "step_bench/step_bound.hpp"
 
@@ -49,15 +50,6 @@ const char* to_string(Shape shape) {
   }
   return "?";
 }
-
-/// What takes most of the time. Nanoseconds per element.
-struct Regime {
-  const char* name;
-  double forward, backward, update, down, up;
-};
-constexpr std::array kRegimes = {
-    Regime{"update", 20, 40, 70, 10, 10}, Regime{"link", 20, 40, 12, 60, 60},
-    Regime{"compute", 40, 80, 12, 10, 10}, Regime{"balanced", 25, 30, 25, 25, 25}};
 
 struct Layout {
   Shape shape = Shape::even;
@@ -114,9 +106,7 @@ TimedModel make_model(const Layout& layout) {
   model.rates.link_down_bytes_per_s = 2e9 / regime.down;
   model.rates.link_up_bytes_per_s = 2e9 / regime.up;
   for (std::uint32_t n = 0; n < layout.nodes; ++n) {
-    // Together as fast as one; unequally so with an odd seed.
-    const double share = layout.nodes == 1 ? 1.0 : (layout.seed % 2 == 0 ? 2.0 : 1.5 + n);
-    model.rates.node_elems_per_s.push_back(1e9 / (regime.update * share));
+    model.rates.node_elems_per_s.push_back(1e9 / update_ns(regime, layout.nodes, n, layout.seed));
   }
   if (layout.seed % 3 == 0) return model;  // kernels and copies take nothing but what bytes do
   model.rates.copy_us = 2.0;
@@ -127,16 +117,11 @@ TimedModel make_model(const Layout& layout) {
 
 std::vector<Layout> all_layouts() {
   std::vector<Layout> out;
-  for (const Shape shape : kShapes) {
-    const std::uint64_t seeds = shape == Shape::tiny ? 3 : 19;
-    for (const Regime& regime : kRegimes) {
-      for (std::uint32_t nodes = 1; nodes <= 2; ++nodes) {
-        for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-          out.push_back({shape, &regime, nodes, seed});
-        }
-      }
-    }
-  }
+  for_each_layout(
+      kShapes, [](Shape shape) { return shape == Shape::tiny ? 3U : 19U; },
+      [&](Shape shape, const Regime& regime, std::uint32_t nodes, std::uint64_t seed) {
+        out.push_back({shape, &regime, nodes, seed});
+      });
   return out;
 }
 

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/after_failure.hpp"
 #include "engine/drawn_ways.hpp"
 #include "engine/trajectory.hpp"
 #include "support/expect_error.hpp"
@@ -155,36 +156,6 @@ std::string holdings(const sim::Counters& c) {
   return std::to_string(c.live_allocations) + " allocations, " + std::to_string(c.live_streams) +
          " streams, " + std::to_string(c.live_events) + " events, " +
          std::to_string(c.live_registrations) + " registrations";
-}
-
-void expect_named(const Error& error, const std::string& cause) {
-  EXPECT_TRUE(error.code() == ErrorCode::device_failure || error.code() == ErrorCode::poisoned)
-      << code_name(error.code()) << ": " << error.what();
-  EXPECT_NE(std::string(error.what()).find(cause), std::string::npos)
-      << "no " << cause << " in: " << error.what();
-}
-
-/// Every call is refused, each with the first cause.
-void expect_refused(TinyTrainer& trainer, const std::string& cause) {
-  Engine& engine = trainer.engine();
-  const ParameterId id = trainer.id(0);
-  const std::vector<std::pair<const char*, std::function<void()>>> calls = {
-      {"wait", [&] { engine.wait(id, trainer.reader()); }},
-      {"gradient_ready", [&] { engine.gradient_ready(id, trainer.gradient(0), trainer.writer()); }},
-      {"wait_gradient_taken", [&] { engine.wait_gradient_taken(id, trainer.writer()); }},
-      {"step", [&] { engine.step(); }},
-      {"discard", [&] { engine.discard(); }},
-      {"synchronize", [&] { engine.synchronize(); }},
-      {"weights_changed", [&] { engine.weights_changed(id, trainer.reader()); }},
-      {"set_placement", [&] { engine.set_placement({.placement = Placement::device_resident}); }},
-      {"state_digest", [&] { (void)engine.state_digest(); }},
-      {"read_state", [&] { engine.read_state(id, {}); }},
-  };
-  for (const auto& [name, call] : calls) {
-    const std::optional<Error> error = caught(call);
-    EXPECT_TRUE(error.has_value()) << name << " worked after: " << cause;
-    if (error) expect_named(*error, cause);
-  }
 }
 
 /// Refuses all, or has exactly the state of the steps that it said were done.

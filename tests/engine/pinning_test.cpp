@@ -9,15 +9,17 @@
 #include <utility>
 #include <vector>
 
-#include "engine/pinning_warnings.hpp"
 #include "engine/trajectory.hpp"
 #include "support/expect_error.hpp"
+#include "support/log_lines.hpp"
 
 namespace outboard::testing {
 namespace {
 
 constexpr std::size_t kMiB = std::size_t{1} << 20;
 constexpr std::uint64_t kSteps = 4;
+/// What warnings of too little pinned memory hold.
+const std::string kPinned = "pinned host memory";
 
 /// 7 MiB of gradients in buckets of 768 KiB, which no border of 1 MiB leaves alone.
 TinyOptions cut_model() {
@@ -38,9 +40,9 @@ TEST(Ceiling, RegistrationsOfAMebibyteChangeNoBit) {
   for (const bool virtual_time : {false, true}) {
     for (const bool flags : {false, true}) {
       SCOPED_TRACE(std::string(virtual_time ? "virtual" : "threads") + (flags ? ", flags" : ""));
-      PinningWarnings warnings;
+      LogLines log;
       TinyOptions options = cut_model();
-      options.config.log = warnings.sink();
+      options.config.log = log.sink();
       options.device.mode = virtual_time ? sim::Mode::virtual_time : sim::Mode::threads;
       options.device.stream_memory_ops = flags;
       options.device.registration_limit_bytes = kMiB;
@@ -49,7 +51,7 @@ TEST(Ceiling, RegistrationsOfAMebibyteChangeNoBit) {
       EXPECT_GE(trainer.gpu().counters().live_registrations, 7U);
       EXPECT_EQ(first_difference(expected, run_trajectory(trainer, {.steps = kSteps})), "");
       EXPECT_EQ(trainer.engine().stats().bounce_bytes, 0U);
-      EXPECT_TRUE(warnings.lines().empty());
+      EXPECT_TRUE(log.warning_lines({kPinned}).empty());
       // More pieces than the engine has asked for copies: some were cut.
       const sim::Counters counters = trainer.gpu().counters();
       const StepStats stats = trainer.engine().stats();
@@ -79,15 +81,15 @@ TEST(Ceiling, AMoveOfStateThroughCutStagingKeepsTheBits) {
 
 TEST(StrictPinning, IsAnErrorWithWhatTheWarningSays) {
   for (const std::size_t limit : {std::size_t{0}, std::size_t{5} * 768 << 10}) {
-    PinningWarnings warnings;
+    LogLines log;
     TinyOptions options = cut_model();
     options.device.pinned_limit_bytes = limit;
-    options.config.log = warnings.sink();
+    options.config.log = log.sink();
     {
       TinyTrainer trainer(options);
       trainer.start();
     }
-    ASSERT_EQ(warnings.lines().size(), 1U);
+    ASSERT_EQ(log.warning_lines({kPinned}).size(), 1U);
     options.config.strict_pinning = true;
     TinyTrainer strict(options);
     strict.prepare();
@@ -100,23 +102,23 @@ TEST(StrictPinning, IsAnErrorWithWhatTheWarningSays) {
       text = error.what();
     }
     std::printf("%s\n", text.c_str());
-    EXPECT_EQ(warnings.lines().size(), 1U);
-    EXPECT_TRUE(text.starts_with(warnings.lines()[0])) << text;
+    EXPECT_EQ(log.warning_lines({kPinned}).size(), 1U);
+    EXPECT_TRUE(text.starts_with(log.warning_lines({kPinned})[0])) << text;
     expect_words(text, {"pinned host memory", "wants ", "are pinned", "Config::strict_pinning"});
     EXPECT_EQ(strict.gpu().counters().live_registrations, 0U);
   }
 }
 
 TEST(StrictPinning, LeavesFewerSlotsByChoiceAlone) {
-  PinningWarnings warnings;
+  LogLines log;
   TinyOptions options = cut_model();
   options.config.pinned_slots = 3;
   options.config.strict_pinning = true;
-  options.config.log = warnings.sink();
+  options.config.log = log.sink();
   TinyTrainer trainer(options);
   trainer.start();
-  ASSERT_EQ(warnings.lines().size(), 1U);
-  expect_words(warnings.lines()[0], {"raise Config::pinned_slots"});
+  ASSERT_EQ(log.warning_lines({kPinned}).size(), 1U);
+  expect_words(log.warning_lines({kPinned})[0], {"raise Config::pinned_slots"});
 }
 
 TEST(StrictPinning, ALaterCommitThatFailsChangesNothing) {

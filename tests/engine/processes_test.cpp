@@ -17,8 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "engine/pinning_warnings.hpp"
 #include "engine/trajectory.hpp"
+#include "support/expect_error.hpp"
+#include "support/log_lines.hpp"
 
 namespace outboard::testing {
 namespace {
@@ -79,15 +80,17 @@ std::uint64_t digest_of_ten_steps(const TinyOptions& options) {
 }
 
 constexpr int kMayNot = 2;
+/// What warnings of too little pinned memory hold.
+const std::string kPinned = "pinned host memory";
 
 int train_with_little_locked() {
   const std::uint64_t expected = digest_of_ten_steps(hundred_megabytes());
   if (!give_up_locking(64 << 10)) return kMayNot;
-  PinningWarnings warnings;
+  LogLines log;
   TinyOptions options = hundred_megabytes();
-  options.config.log = warnings.sink();
+  options.config.log = log.sink();
   EXPECT_EQ(digest_of_ten_steps(options), expected);
-  const std::vector<std::string> lines = warnings.lines();
+  const std::vector<std::string> lines = log.warning_lines({kPinned});
   EXPECT_EQ(lines.size(), 1U);
   for (const std::string& line : lines) {
     std::printf("%s\n", line.c_str());

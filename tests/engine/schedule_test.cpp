@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/regimes.hpp"
 #include "engine/timed_steps.hpp"
 #include "engine/trajectory.hpp"
 #include "step_bench/step_bound.hpp"
@@ -75,15 +76,6 @@ std::uint64_t layer_elems(Shape shape, std::uint64_t layer, std::uint64_t layers
   return 1;
 }
 
-/// What takes most of the time. Nanoseconds per element.
-struct Regime {
-  const char* name;
-  double forward, backward, update, down, up;
-};
-constexpr std::array kRegimes = {
-    Regime{"update", 20, 40, 70, 10, 10}, Regime{"link", 20, 40, 12, 60, 60},
-    Regime{"compute", 40, 80, 12, 10, 10}, Regime{"balanced", 25, 30, 25, 25, 25}};
-
 StepCost make_cost(Shape shape, const Regime& regime, std::uint32_t nodes, std::uint64_t seed) {
   StepCost cost;
   const std::uint64_t layers = 6 + mix_bits(seed, 1, 1) % 7;
@@ -102,9 +94,7 @@ StepCost make_cost(Shape shape, const Regime& regime, std::uint32_t nodes, std::
   }
   cost.bucket_elems = std::uint64_t{4096} << (seed % 3);
   for (std::uint32_t n = 0; n < nodes; ++n) {
-    // Together as fast as one; unequally so with an odd seed.
-    const double share = nodes == 1 ? 1.0 : (seed % 2 == 0 ? 2.0 : 1.5 + n);
-    cost.update_ns_per_elem.push_back(regime.update * share);
+    cost.update_ns_per_elem.push_back(update_ns(regime, nodes, n, seed));
   }
   cost.down_ns_per_elem = regime.down;
   cost.up_ns_per_elem = regime.up;
@@ -167,16 +157,11 @@ struct Case {
 
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
-  for (const Shape shape : kShapes) {
-    const std::uint64_t seeds = shape == Shape::even ? 12 : 20;
-    for (const Regime& regime : kRegimes) {
-      for (std::uint32_t nodes = 1; nodes <= 2; ++nodes) {
-        for (std::uint64_t seed = 0; seed < seeds; ++seed) {
-          cases.push_back({shape, &regime, nodes, seed});
-        }
-      }
-    }
-  }
+  for_each_layout(
+      kShapes, [](Shape shape) { return shape == Shape::even ? 12U : 20U; },
+      [&](Shape shape, const Regime& regime, std::uint32_t nodes, std::uint64_t seed) {
+        cases.push_back({shape, &regime, nodes, seed});
+      });
   return cases;
 }
 

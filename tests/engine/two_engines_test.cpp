@@ -39,13 +39,7 @@ TinyOptions draw_options(Draw& draw, bool gated, std::uint64_t seed) {
   options.device.seed = seed;
   draw_device(draw, options.device);
   draw_config(draw, options.config);
-  const std::array<Schedule, 4> schedules = {Schedule::exact, Schedule::exact, Schedule::blocking,
-                                             gated ? Schedule::serial : Schedule::open};
-  options.config.schedule = schedules.at(draw.below(schedules.size()));
-  if (draw.below(8) == 0 && options.config.schedule != Schedule::open) {
-    options.config.placement = Placement::automatic;
-    options.config.device_fraction = 0.0;
-  }
+  draw_schedule(draw, options.config, gated);
   round_fraction(options);
   draw_trainer(draw, options);
   return options;

@@ -56,6 +56,13 @@ inline const char* code_name(ErrorCode code) {
   return "unknown";
 }
 
+/// Fails unless `text` holds every one of `words`.
+inline void expect_words(std::string_view text, std::initializer_list<std::string_view> words) {
+  for (const std::string_view word : words) {
+    EXPECT_NE(text.find(word), std::string_view::npos) << "no \"" << word << "\" in: " << text;
+  }
+}
+
 /// Fails unless `call` throws Error{code} whose text holds every one of `words`.
 template <class Call>
 void expect_error(ErrorCode code, std::initializer_list<std::string_view> words, Call&& call) {
@@ -66,9 +73,7 @@ void expect_error(ErrorCode code, std::initializer_list<std::string_view> words,
   }
   const std::string_view text = error->what();
   EXPECT_EQ(error->code(), code) << code_name(error->code()) << ": " << text;
-  for (const std::string_view word : words) {
-    EXPECT_NE(text.find(word), std::string_view::npos) << "no \"" << word << "\" in: " << text;
-  }
+  expect_words(text, words);
 }
 
 }  // namespace outboard::testing

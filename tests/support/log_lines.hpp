@@ -24,13 +24,21 @@ class LogLines {
     };
   }
   /// Lines of warning or worse that hold every one of `words`.
-  [[nodiscard]] std::size_t warnings(const std::vector<std::string>& words) const {
+  [[nodiscard]] std::vector<std::string> warning_lines(
+      const std::vector<std::string>& words) const {
     const std::lock_guard lock(lines_->mutex);
-    return static_cast<std::size_t>(std::ranges::count_if(lines_->entries, [&](const auto& line) {
-      return line.first != LogLevel::info && std::ranges::all_of(words, [&](const auto& word) {
-               return line.second.find(word) != std::string::npos;
-             });
-    }));
+    std::vector<std::string> out;
+    for (const auto& [level, text] : lines_->entries) {
+      const auto has = [&text = text](const auto& word) {
+        return text.find(word) != std::string::npos;
+      };
+      if (level != LogLevel::info && std::ranges::all_of(words, has)) out.push_back(text);
+    }
+    return out;
+  }
+  /// How many those are.
+  [[nodiscard]] std::size_t warnings(const std::vector<std::string>& words) const {
+    return warning_lines(words).size();
   }
   /// Every line of any level, oldest first.
   [[nodiscard]] std::vector<std::string> texts() const {
