@@ -17,7 +17,7 @@ enum class ErrorCode {
   out_of_memory,     ///< host or device memory is short; the text says by how much
   device_failure,    ///< a device call failed, at once or later
   deadlock,          ///< virtual time only: nothing is left to run and somebody still waits
-  poisoned,          ///< an earlier failure left the state half new; destroy the engine
+  poisoned,          ///< an earlier failure left the state half new: load() or destroy the engine
   numerics,          ///< the loss scale gave up: gradients stay non-finite
   timeout,           ///< reserved for calls with a time limit
   io_failure,        ///< a file or folder cannot be read, written or found; the text has the path

@@ -130,12 +130,12 @@ int run(const BisectWords& words) {
   report.logs = compare_logs(a.log, b.log);
   report.notes = a.log.notes;
   report.notes.insert(report.notes.end(), b.log.notes.begin(), b.log.notes.end());
-  if (!a.checkpoints.empty() && !b.checkpoints.empty()) {
-    find_checkpoints(a.checkpoints, b.checkpoints, report);
-  }
   if (report.logs.common_steps == 0) {
     throw UsageError("'" + words.a + "' and '" + words.b +
                      "' have no step in common; give the logs of two runs of the same steps");
+  }
+  if (!a.checkpoints.empty() && !b.checkpoints.empty()) {
+    find_checkpoints(a.checkpoints, b.checkpoints, report);
   }
   std::cout << (words.json ? to_json(report) : to_text(report));
   return report.parted() ? 1 : 0;

@@ -74,6 +74,7 @@ ordered_json checkpoints_json(const PartedCheckpoints& parted) {
   out["elements"] = parted.state.elements;
   out["tensors"] = parted.state.tensors;
   out["unmatched"] = parted.state.unmatched;
+  out["others"] = parted.others;
   return out;
 }
 

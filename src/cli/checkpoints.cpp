@@ -99,8 +99,10 @@ int run(const CheckpointWords& words) {
   if (words.interchange.exports || words.interchange.imports) return run(words.interchange);
   if (words.list) return list(words.folder) ? 0 : 1;
   if (words.verify) {
-    verify_checkpoint(words.folder);
-    std::cout << inspect_checkpoint(words.folder).folder << ": whole\n";
+    // The folder once: a saver may publish another checkpoint meanwhile.
+    const std::string folder = inspect_checkpoint(words.folder).folder;
+    verify_checkpoint(folder);
+    std::cout << folder << ": whole\n";
   }
   if (!words.compare) return 0;
   const std::string text =

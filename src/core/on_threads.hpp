@@ -7,7 +7,6 @@
 #include <cstddef>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -32,9 +31,10 @@ void on_threads(std::size_t threads, std::size_t count, const Work& work) {
     }
   };
   std::vector<std::thread> helpers;
+  helpers.reserve(std::min(threads, count));
   try {
     for (std::size_t i = 1; i < std::min(threads, count); ++i) helpers.emplace_back(run);
-  } catch (const std::system_error&) {  // fewer then: the caller works as well
+  } catch (...) {  // fewer then: the caller works as well
   }
   run();
   for (std::thread& helper : helpers) helper.join();

@@ -69,10 +69,9 @@ void require_finite(std::span<const float> values, std::uint64_t first, const st
 /// As Engine::state_digest() is, of a state of masters alone.
 std::uint64_t digest_of(const ckpt::WeightsSource& weights, double loss_scale,
                         const std::string& source) {
-  using core::mix64;
-  std::uint64_t sum = mix64(std::bit_cast<std::uint64_t>(loss_scale));
+  std::uint64_t sum = core::digest_of_scale(loss_scale);
   for (std::size_t i = 0; i < weights.tensors().size(); ++i) {
-    sum += mix64(mix64(i + 1));
+    sum += core::digest_of_steps(i, 0);
     std::uint64_t first = 0;
     weights.read(i, [&](std::span<const float> values) {
       require_finite(values, first, weights.tensors()[i].name, source);

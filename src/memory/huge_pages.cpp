@@ -14,9 +14,7 @@ namespace {
 constexpr const char* kOfTwoMebibytes = "/hugepages/hugepages-2048kB/";
 
 std::uint64_t number_in(const std::string& path) {
-  std::ifstream file(path);
-  std::uint64_t number = 0;
-  return file >> number ? number : 0;
+  return topology::first_number(path).value_or(0);
 }
 
 struct GroupFiles {

@@ -46,7 +46,9 @@ class StagingPool {
   static void leave_reserved(ReservedCredit& credit, std::span<const SlotSpec> specs,
                              std::size_t planned_bytes);
   /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
-  /// direct_slots() say what came out. `touch` brings in all slots, once, before they are pinned.
+  /// direct_slots() say what came out. `touch` brings in all slots, once, before
+  /// they are pinned; after a refusal only what could not be bound, the rest comes in as it is
+  /// pinned.
   StagingPool(device::Backend& backend, const topology::Machine& machine,
               std::span<const SlotSpec> specs, const Options& options,
               FirstTouch touch = touch_here);

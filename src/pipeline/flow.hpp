@@ -189,14 +189,23 @@ struct Flow {
 
   /// Moves every bucket's home; no state is copied.
   void set_homes(const std::vector<plan::Home>& homes) {
+    set_homes_by([&](std::size_t bucket) { return homes[bucket]; });
+  }
+  /// All of them to one. Allocates nothing.
+  void set_homes(plan::Home home) noexcept {
+    set_homes_by([home](std::size_t) { return home; });
+  }
+  template <class HomeOf>
+  void set_homes_by(HomeOf home_of) {
     resident_count = streamed_count = 0;
     for (Parameter& parameter : parameters) {
       parameter.resident_segments = parameter.device_segments = 0;
     }
     for (std::size_t i = 0; i < buckets.size(); ++i) {
-      buckets[i].home = homes[i];
-      const bool resident = homes[i] == plan::Home::device_resident;
-      const bool streamed = homes[i] == plan::Home::device_streamed;
+      const plan::Home home = home_of(i);
+      buckets[i].home = home;
+      const bool resident = home == plan::Home::device_resident;
+      const bool streamed = home == plan::Home::device_streamed;
       resident_count += resident ? 1 : 0;
       streamed_count += streamed ? 1 : 0;
       const plan::Bucket& shape = layout.buckets[i];

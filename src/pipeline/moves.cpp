@@ -90,7 +90,7 @@ void Pipeline::allocate_on_device(std::size_t budget_bytes) {
 void Pipeline::leave_device() noexcept {
   resident_->release();
   streamed_->release();
-  flow_.set_homes(std::vector<plan::Home>(flow_.buckets.size(), plan::Home::host));
+  flow_.set_homes(plan::Home::host);
 }
 
 void Pipeline::move_to(std::unique_lock<std::mutex>& lock, const std::vector<plan::Home>& homes,

@@ -50,8 +50,6 @@ class Trial {
   }
 
  private:
-  static constexpr std::uint64_t kPartAlignElems = 64;
-
   struct Node {
     std::uint64_t elems = 0, part_elems = 0;
     memory::NumaArena scratch;

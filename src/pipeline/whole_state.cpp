@@ -14,8 +14,6 @@
 namespace outboard::pipeline {
 namespace {
 
-using core::mix64;
-
 [[noreturn]] void refuse_non_finite(const char* call, const std::string& name, const char* what,
                                     std::uint64_t element, bool is_nan) {
   throw Error(ErrorCode::invalid_argument,
@@ -206,9 +204,9 @@ void WholeState::move_to_device(std::unique_lock<std::mutex>& lock, std::uint32_
 }
 
 std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss_scale) {
-  std::uint64_t sum = mix64(std::bit_cast<std::uint64_t>(loss_scale));
+  std::uint64_t sum = core::digest_of_scale(loss_scale);
   for (std::uint64_t i = 0; i < flow_.parameters.size(); ++i) {
-    sum += mix64(mix64(i + 1) + flow_.parameters[i].step_count);
+    sum += core::digest_of_steps(i, flow_.parameters[i].step_count);
   }
   sum += digest_host(lock);
   return flow_.resident_count > 0 ? sum + digest_resident(lock) : sum;

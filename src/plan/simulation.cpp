@@ -34,7 +34,7 @@ double Simulation::Fifo::waits_since_us() const {
 
 Simulation::Op Simulation::Fifo::pop() {
   const Op op = items[head++];
-  if (head == items.size()) clear();
+  if (head == items.size()) items.clear(), head = 0;
   return op;
 }
 
@@ -91,9 +91,9 @@ void Simulation::begin_run(std::span<const BucketPlace> places) {
   now_us_ = 0.0;
   for (Unit& unit : units_) unit = {};
   for (BucketRun& run : runs_) run = {};
-  for (Fifo& kernels : kernels_) kernels = {};
-  scalars_queue_ = {};
-  down_queue_ = {};
+  for (Fifo& kernels : kernels_) kernels.reset();
+  scalars_queue_.reset();
+  down_queue_.reset();
   trainer_ended_us_ = 0.0;
   hosted_.clear();
   streamed_.clear();

@@ -46,7 +46,8 @@ class Simulation {
     [[nodiscard]] bool empty() const { return head == items.size(); }
     /// Since when its first could run; infinity if there is none.
     [[nodiscard]] double waits_since_us() const;
-    void clear() { items.clear(), head = 0; }
+    /// As new, with the room it has.
+    void reset() { items.clear(), head = 0, free_us = 0.0; }
     void push(Op op, double now_us) { op.since_us = now_us, items.push_back(op); }
     Op pop();
   };

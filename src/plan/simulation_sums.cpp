@@ -10,8 +10,8 @@ void Simulation::begin_sums() {
   micro_batch_ = 0;
   pass_due_ = false;
   ring_free_ = model_.ring_slots;
-  sum_queue_.clear();
-  for (Fifo& additions : additions_) additions.clear();
+  sum_queue_.reset();
+  for (Fifo& additions : additions_) additions.reset();
   std::ranges::fill(pieces_, PieceRun{});
   gradients_left_ *= simulated_;
   sums_left_ = gradients_left_;

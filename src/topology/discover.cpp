@@ -8,7 +8,6 @@
 #include "topology/cgroup_quota.hpp"
 #include "topology/hwloc_nodes.hpp"
 #include "topology/machine.hpp"
-#include "topology/memory_limit.hpp"
 #include "topology/one_node.hpp"
 
 namespace outboard::topology {
@@ -81,9 +80,6 @@ void add_limits(Machine& machine, const std::string& root) {
   machine.notes += quota.cores == 0 ? std::string("CPU quota: none\n")
                                     : "CPU quota: " + std::to_string(quota.cores) + " cores (" +
                                           quota.source + ")\n";
-  const MemoryLimit limit = read_memory_limit(root);
-  machine.memory_limit_bytes = limit.limit_bytes;
-  machine.memory_limit_source = limit.source;
 }
 
 }  // namespace

@@ -51,11 +51,6 @@ std::string set_this_thread_cpus(const std::vector<std::uint32_t>& cpus) {
 
 }  // namespace
 
-std::string bind_memory(const Machine& machine, std::uint32_t node, std::span<std::byte> memory) {
-  if (node >= machine.nodes.size()) return "";
-  return bind_memory_to(machine, machine.nodes[node].os_index, memory);
-}
-
 std::string bind_memory_to(const Machine& machine, std::uint32_t os_node,
                            std::span<std::byte> memory) {
   if (!machine.real || !machine.numa_known || memory.empty()) return "";

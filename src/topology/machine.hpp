@@ -35,8 +35,6 @@ struct Machine {
   std::vector<MemoryNode> memory_nodes;  ///< in the order of their OS numbers
   bool numa_known = true;    ///< false: one node stands for all, and no memory can be bound
   std::string quota_source;  ///< the file that sets quota_cores, and what it says
-  std::uint64_t memory_limit_bytes = 0;  ///< of the machine or a control group; 0: unknown
-  std::string memory_limit_source;       ///< the file that says so
 };
 
 inline constexpr std::uint64_t kMostMadeUpCpus = 4096;
@@ -76,11 +74,9 @@ struct ThreadChoice {
 /// Cores to leave to the trainer where updates overlap it: 1 if there are more than 2.
 [[nodiscard]] std::uint32_t default_reserve(const Machine& machine) noexcept;
 
-/// Asks for pages of `memory` (page-aligned, not yet touched) on `node`. @return "" or why not,
-/// with the call and errno. Does nothing on a made-up machine, nor without known NUMA nodes.
-[[nodiscard]] std::string bind_memory(const Machine& machine, std::uint32_t node,
-                                      std::span<std::byte> memory);
-/// The same for the node to which the system gives this number, with or without cpus.
+/// Asks for pages of `memory` (page-aligned, not yet touched) on the node to which the system gives
+/// this number, with or without cpus. @return "" or why not, with the call and errno. Does nothing
+/// on a made-up machine, nor without known NUMA nodes.
 [[nodiscard]] std::string bind_memory_to(const Machine& machine, std::uint32_t os_node,
                                          std::span<std::byte> memory);
 /// Binds the calling thread to the node's cpus. @return "" or why not. Nothing on a made-up

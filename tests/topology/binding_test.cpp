@@ -58,7 +58,8 @@ TEST(BindMemory, TouchedPagesStayUsable) {
   void* address = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   ASSERT_NE(address, MAP_FAILED);
   const std::span<std::byte> memory(static_cast<std::byte*>(address), bytes);
-  const std::string why = bind_memory(discover(), 0, memory);
+  const Machine machine = discover();
+  const std::string why = bind_memory_to(machine, machine.nodes[0].os_index, memory);
   if (!why.empty()) {  // a container may refuse; then it says which call and why
     EXPECT_NE(why.find("mbind"), std::string::npos) << why;
     EXPECT_NE(why.find("errno"), std::string::npos) << why;
@@ -70,7 +71,7 @@ TEST(BindMemory, TouchedPagesStayUsable) {
 
 TEST(BindMemory, NothingHappensOnAMadeUpMachine) {
   std::byte unaligned[3] = {};
-  EXPECT_EQ(bind_memory(synthetic("numa:2 core:1 pu:1"), 1, unaligned), "");
+  EXPECT_EQ(bind_memory_to(synthetic("numa:2 core:1 pu:1"), 1, unaligned), "");
 }
 
 }  // namespace
