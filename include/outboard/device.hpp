@@ -26,6 +26,16 @@ class OUTBOARD_API Device {
   /// cannot map `memory_bytes`.
   [[nodiscard]] static Device sim(const sim::Options& options);
 
+  /// The host itself as the device: weights and gradients lie in ordinary memory of this process,
+  /// at any address that it has mapped. For trainers that run on the cpu.
+  ///
+  /// NativeStream{0} stands for the calling thread: what it has written before gradient_ready() is
+  /// the gradient, wait() and wait_gradient_taken() return when it may read the weight or write the
+  /// gradient. (sim::Gpu on this device makes other streams.) Memory that is handed over must stay
+  /// mapped as long as the engine may use it.
+  /// @throws Error{out_of_memory} if the host has no address space for its own tables.
+  [[nodiscard]] static Device host();
+
   [[nodiscard]] std::string_view name() const noexcept;
 
   /// For the library's own rooms. Not part of the stable interface.

@@ -9,16 +9,18 @@
 ///
 /// Calls may come from several threads, except add_group(), add_parameter(), commit(), set_group(),
 /// set_accumulation(), step(), discard(), synchronize(), state_digest(), read_state(),
-/// set_placement(), weights_changed(), save(), load() and check_save(), which must not run at the
-/// same time as any other call of the same engine. A failure that may have left the state half new
-/// poisons the engine: every later call that would use the device throws Error{poisoned} with the
-/// first cause; only reports, load() and destruction are of use then. Any call that uses the device
-/// may throw Error{device_failure}.
+/// set_placement(), weights_changed(), rebind(), write_state(), set_max_grad_norm(),
+/// set_gradient_divisor(), save(), load()
+/// and check_save(), which must not run at the same time as any other call of the same engine. A
+/// failure that may have left the state half new poisons the engine: every later call that would
+/// use the device throws Error{poisoned} with the first cause; only reports, load() and destruction
+/// are of use then. Any call that uses the device may throw Error{device_failure}.
 #pragma once
 
 #include <concepts>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -155,6 +157,18 @@ class OUTBOARD_API Engine {
   /// @throws Error{protocol_error} with gradients pending.
   void set_accumulation(std::uint32_t micro_batches);
 
+  /// The limit of the gradients' norm in the coming steps (Config::max_grad_norm at first); 0 or
+  /// infinity: none. Does not wait. @throws Error{invalid_config} below 0, for a NaN, or under
+  /// Schedule::open.
+  void set_max_grad_norm(double max_grad_norm);
+  /// What the gradients of the coming steps were multiplied by beside loss_scale(), by the trainer
+  /// itself: any number from 2^-100 to 2^100, 1 at first. They are divided by it in the update, at
+  /// no cost, and the norm is that of the gradients without it. To be called before step(), also
+  /// after the gradients were given: a trainer that clips by itself divides it by its factor. Does
+  /// not wait. @throws Error{invalid_argument}, Error{protocol_error} with gradients pending under
+  /// Schedule::open.
+  void set_gradient_divisor(double divisor);
+
   /// The factor the next backward must multiply its loss by. Changes inside step() and load() only.
   [[nodiscard]] double loss_scale() const;
 
@@ -165,6 +179,24 @@ class OUTBOARD_API Engine {
   /// @throws Error{protocol_error} while a gradient of it is pending or its last refresh was not
   /// waited for; Error{invalid_argument} for a NaN or Inf, and the master keeps its value.
   void weights_changed(ParameterId parameter, NativeStream stream);
+  /// The trainer has moved the weight: it lies at `data` from now on, with the value it had, and
+  /// nobody uses the old memory any more. Copies nothing. Blocks. A second name of a tied weight
+  /// moves with it.
+  /// @throws Error{protocol_error} as weights_changed(); Error{invalid_argument} for an address
+  /// that add_parameter() would refuse, and the weight stays where it was.
+  void rebind(ParameterId parameter, void* data);
+  /// One stream of a parameter's state, by its name in state_streams().
+  struct StateSource {
+    std::string_view stream;
+    std::span<const float> values;  ///< `elems` of them, borrowed for the call
+  };
+  /// Replaces streams of one parameter's state, and its step count; what is not given stays. The
+  /// device's weight becomes the rounded master. For state of other programs: a checkpoint of this
+  /// library is load()ed. Blocks.
+  /// @throws Error{protocol_error} with a gradient pending; Error{invalid_argument} for a NaN, an
+  /// Inf, another size, or a stream that the parameter has not; nothing has changed then.
+  void write_state(ParameterId parameter, std::span<const StateSource> sources,
+                   std::optional<std::uint64_t> step_count = {});
   /// Moves state between host and device; no bit of it changes. Blocks: all that is resident goes
   /// to the host, then what is to be resident to the device, so the device never holds more than
   /// the larger of both. Needs memory on the host for all of the state: an engine made with

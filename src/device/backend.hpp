@@ -146,6 +146,10 @@ class Backend {
   /// @throws Error{invalid_argument} unless [address, address+bytes) lies in one live allocation of
   /// this device. For checking what the trainer hands in.
   virtual void check_range(const void* address, std::size_t bytes) const = 0;
+  /// The same of memory that the engine writes.
+  virtual void check_written_range(const void* address, std::size_t bytes) const {
+    check_range(address, bytes);
+  }
 
   /// Pins page-aligned host memory for copies across the link, in as many registrations as the
   /// device's ceilings ask for (device/host_registrations.hpp). @return false if the device refuses
@@ -195,6 +199,10 @@ class Backend {
   /// Blocks the calling thread until reached(event); counted as a host wait. `who` is for the
   /// deadlock report. @throws Error{device_failure} if the device is lost.
   virtual void synchronize(Event event, const char* who) = 0;
+
+  /// For a stream that stands for the calling thread (NativeStream{0} of the host device): blocks
+  /// until it has passed what is queued. Other streams: does nothing.
+  virtual void finish_for_caller(NativeStream stream) { (void)stream; }
 
   /// Only with stream_memory_ops(). A new flag is 0.
   [[nodiscard]] virtual Flag create_flag() = 0;

@@ -13,6 +13,10 @@ Device Device::sim(const sim::Options& options) {
   return Device(sim::make_backend(options));
 }
 
+Device Device::host() {
+  return Device(sim::make_host_backend());
+}
+
 std::string_view Device::name() const noexcept {
   return backend_->name();
 }

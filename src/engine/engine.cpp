@@ -11,9 +11,11 @@
 #include <sstream>
 #include <vector>
 
+#include "core/show_number.hpp"
 #include "engine/checkpoints.hpp"
 #include "engine/host_setup.hpp"
-#include "engine/parameter_checks.hpp"
+#include "engine/parameter_table.hpp"
+#include "engine/state_streams.hpp"
 #include "exec/executor.hpp"
 #include "optim/describe.hpp"
 #include "optim/group.hpp"
@@ -28,10 +30,6 @@ namespace {
 
 void validate(const Rule& rule) {
   std::visit([](const auto& kind) { kind.validate(); }, rule);
-}
-
-std::uint64_t bytes_of(std::uint64_t elems, DType dtype) {
-  return elems * dtype_bytes(dtype);
 }
 
 }  // namespace
@@ -64,21 +62,7 @@ class Engine::Impl {
 
   ParameterId add_parameter(const ParameterSpec& spec) {
     require_between_steps("add_parameter() of '" + spec.name + "'");
-    check(spec);
-    const auto tied = find_tied(spec);
-    const auto index = static_cast<std::uint32_t>(parameters_.size());
-    names_.emplace(spec.name, tied ? tied->value : index);
-    if (tied) return *tied;
-    pipeline::ParameterInput input;
-    input.name = spec.name;
-    input.dtype = spec.dtype;
-    input.weight = spec.data;
-    input.elems = spec.elems;
-    input.group = spec.group.value;
-    input.master = spec.master;
-    if (spec.elems > 0) by_address_[reinterpret_cast<std::uintptr_t>(spec.data)] = index;
-    parameters_.push_back(std::move(input));
-    return ParameterId{index};
+    return parameters_.add(spec, groups_.size(), *device_.backend());
   }
 
   void commit() {
@@ -89,7 +73,7 @@ class Engine::Impl {
     if (core::SpanRecorder* recorder = backend.recorder()) executor->record_to(*recorder);
     pipeline_ = std::make_unique<pipeline::Pipeline>(
         backend, *executor, machine_, config_,
-        pipeline::Pipeline::Model{.groups = groups_, .parameters = parameters_});
+        pipeline::Pipeline::Model{.groups = groups_, .parameters = parameters_.inputs()});
     executor_ = std::move(executor);
     committed();
     log_start();
@@ -104,6 +88,24 @@ class Engine::Impl {
     config_.accumulation = micro_batches;
   }
 
+  void set_max_grad_norm(double limit) {
+    Config changed = config_;
+    changed.max_grad_norm = limit;
+    changed.validate();
+    running("set_max_grad_norm()").set_max_grad_norm(limit);
+    config_.max_grad_norm = limit;
+  }
+
+  void set_gradient_divisor(double divisor) {
+    pipeline::Pipeline& pipeline = running("set_gradient_divisor()");
+    if (!(divisor >= 0x1p-100 && divisor <= 0x1p100)) {
+      throw Error(ErrorCode::invalid_argument,
+                  "set_gradient_divisor(): " + core::show_number(divisor) +
+                      "; it must be a number from 2^-100 to 2^100");
+    }
+    pipeline.set_gradient_divisor(divisor);
+  }
+
   /// An engine that load() makes anew begins with it.
   void set_placement(const PlacementChange& change) {
     running("set_placement()").set_placement(change);
@@ -116,10 +118,10 @@ class Engine::Impl {
   /// What is committed, as a checkpoint sees it.
   [[nodiscard]] engine::Model model() const {
     engine::Model model = engine::model_of(groups_, config_);
-    for (const pipeline::ParameterInput& input : std::span(parameters_).first(committed_)) {
+    for (const pipeline::ParameterInput& input : parameters_.inputs().first(committed_)) {
       model.parameters.push_back({{input.name}, input.dtype, input.elems, input.group});
     }
-    for (const auto& [name, index] : names_) {
+    for (const auto& [name, index] : parameters_.names()) {
       if (index >= committed_) continue;
       auto& names = model.parameters[index].names;
       if (name != names.front()) names.push_back(name);
@@ -198,34 +200,43 @@ class Engine::Impl {
     return pipeline;
   }
 
+  void finish_for_caller(NativeStream stream) { device_.backend()->finish_for_caller(stream); }
+
+  void rebind(ParameterId parameter, void* data) {
+    pipeline::Pipeline& pipeline = running("rebind()", parameter);
+    parameters_.check_move(parameter.value, data, *device_.backend());
+    pipeline.rebind(parameter, data);
+    parameters_.move(parameter.value, data);
+  }
+
+  void write_state(ParameterId parameter, std::span<const StateSource> sources,
+                   std::optional<std::uint64_t> step_count) {
+    pipeline::Pipeline& pipeline = running("write_state()", parameter);
+    const std::vector<std::size_t> streams = engine::stream_indices(owner(parameter), sources);
+    pipeline.prepare_state_change("write_state()");
+    for (std::size_t i = 0; i < streams.size(); ++i) {
+      auto rest = std::as_bytes(sources[i].values);
+      pipeline.write_pieces(parameter, streams[i], [&](std::span<std::byte> out) {
+        std::ranges::copy(rest.first(out.size()), out.begin());
+        rest = rest.subspan(out.size());
+      });
+    }
+    pipeline::RestoredState state;
+    state.step_counts.resize(committed_);
+    state.step_counts[parameter.value] = step_count.value_or(pipeline.step_count(parameter));
+    state.scalars = pipeline.saved_scalars();
+    pipeline.finish_load(state, groups_);
+  }
+
   [[nodiscard]] std::span<const optim::Group> groups() const noexcept { return groups_; }
 
   [[nodiscard]] std::vector<std::string_view> state_streams(ParameterId parameter) const {
-    return optim::stream_names(groups_[parameters_[parameter.value].group]);
+    return optim::stream_names(owner(parameter).group);
   }
 
-  /// Which of the parameter's streams goes where. @throws if it has none of that name.
   [[nodiscard]] pipeline::StateRead state_read(ParameterId parameter, std::string_view stream,
                                                std::span<float> out) const {
-    const pipeline::ParameterInput& input = parameters_[parameter.value];
-    const std::string who = "read_state(): parameter '" + input.name + "' ";
-    const auto names = state_streams(parameter);
-    const auto found = std::ranges::find(names, stream);
-    if (found == names.end()) {
-      std::string all;
-      for (const std::string_view name : names) {
-        all += (all.empty() ? "" : ", ") + std::string(name);
-      }
-      throw Error(ErrorCode::invalid_argument,
-                  who + "has no stream '" + std::string(stream) + "'; it is updated by " +
-                      std::string(rule_name(groups_[input.group].rule)) + " and has " + all);
-    }
-    if (out.size() != input.elems) {
-      throw Error(ErrorCode::invalid_argument,
-                  who + "has " + std::to_string(input.elems) + " elements and a span has " +
-                      std::to_string(out.size()) + "; give spans of that size, or empty ones");
-    }
-    return {static_cast<std::size_t>(found - names.begin()), out};
+    return {engine::stream_index("read_state()", owner(parameter), stream, out.size()), out};
   }
 
   [[nodiscard]] std::string describe() const {
@@ -239,6 +250,10 @@ class Engine::Impl {
   }
 
  private:
+  [[nodiscard]] engine::StreamOwner owner(ParameterId parameter) const {
+    const pipeline::ParameterInput& input = parameters_[parameter.value];
+    return {input, groups_[input.group]};
+  }
   [[noreturn]] void throw_lost() const {
     throw Error(ErrorCode::poisoned,
                 "the engine is poisoned and load() could not make it anew; load() again or destroy "
@@ -254,13 +269,14 @@ class Engine::Impl {
                   "whose state would stay half new; load one that has them all");
     }
     std::uint64_t most = 0;
-    for (const pipeline::ParameterInput& input : parameters_) most = std::max(most, input.elems);
+    for (const pipeline::ParameterInput& input : parameters_.inputs())
+      most = std::max(most, input.elems);
     // Of zeroed memory that nobody writes the system makes no pages.
     const std::unique_ptr<void, void (*)(void*)> zeros(std::calloc(most + 1, sizeof(float)),
                                                        &std::free);
     if (!zeros) throw Error(ErrorCode::out_of_memory, "load(): no address space for masters");
-    std::vector<pipeline::ParameterInput> inputs(
-        parameters_.begin(), parameters_.begin() + static_cast<std::ptrdiff_t>(committed_));
+    const auto there = parameters_.inputs().first(committed_);
+    std::vector<pipeline::ParameterInput> inputs(there.begin(), there.end());
     for (pipeline::ParameterInput& input : inputs) {
       input.master = {static_cast<const float*>(zeros.get()), input.elems};
     }
@@ -296,7 +312,7 @@ class Engine::Impl {
   /// Takes in what was added since the last commit().
   void commit_new() {
     if (committed_ == parameters_.size()) return;
-    const auto added = std::span(parameters_).subspan(committed_);
+    const auto added = parameters_.inputs().subspan(committed_);
     pipeline_->grow(machine_, {.groups = groups_, .parameters = added});
     const std::string what = added.size() == 1
                                  ? "parameter '" + added.front().name + "'"
@@ -311,54 +327,9 @@ class Engine::Impl {
   }
 
   void committed() {
-    for (pipeline::ParameterInput& input : parameters_) input.master = {};
+    parameters_.forget_masters();
     committed_ = parameters_.size();
     committed_groups_ = static_cast<std::uint32_t>(groups_.size());
-  }
-
-  void check(const ParameterSpec& spec) const {
-    if (spec.name.empty()) engine::refuse(spec.name, "needs a name");
-    if (names_.contains(spec.name)) engine::refuse(spec.name, "is registered already");
-    engine::check_parameter(spec, groups_.size(), *device_.backend());
-  }
-
-  /// A second name for the same weight; a partial overlap is refused.
-  [[nodiscard]] std::optional<ParameterId> find_tied(const ParameterSpec& spec) const {
-    if (spec.elems == 0) return std::nullopt;
-    const auto begin = reinterpret_cast<std::uintptr_t>(spec.data);
-    auto next = by_address_.lower_bound(begin);
-    if (next != by_address_.end() && next->first < begin + bytes_of(spec.elems, spec.dtype)) {
-      const pipeline::ParameterInput& other = parameters_[next->second];
-      if (next->first != begin || other.elems != spec.elems || other.dtype != spec.dtype) {
-        refuse_overlap(spec, other);
-      }
-      require_same_settings(spec, other);
-      return ParameterId{next->second};
-    }
-    if (next == by_address_.begin()) return std::nullopt;
-    --next;
-    const pipeline::ParameterInput& other = parameters_[next->second];
-    if (begin < next->first + bytes_of(other.elems, other.dtype)) refuse_overlap(spec, other);
-    return std::nullopt;
-  }
-
-  [[noreturn]] static void refuse_overlap(const ParameterSpec& spec,
-                                          const pipeline::ParameterInput& other) {
-    engine::refuse(spec.name, "overlaps '" + other.name +
-                                  "' in part; only the very same weight can have a second name");
-  }
-  static void require_same_settings(const ParameterSpec& spec,
-                                    const pipeline::ParameterInput& other) {
-    if (spec.group.value != other.group) {
-      engine::refuse(spec.name,
-                     "is the weight of '" + other.name +
-                         "' but names another group; a weight is updated once, by one group");
-    }
-    if (!spec.master.empty()) {
-      engine::refuse(spec.name,
-                     "is the weight of '" + other.name +
-                         "' and brings a `master` of its own; give it with the first name");
-    }
   }
 
   void log_lines(LogLevel level, const std::string& text) const {
@@ -383,13 +354,11 @@ class Engine::Impl {
   topology::Machine machine_;
   topology::ThreadChoice threads_;
   std::vector<optim::Group> groups_;
-  std::vector<pipeline::ParameterInput> parameters_;
+  engine::ParameterTable parameters_;
   std::size_t committed_ = 0;  ///< of `parameters_`, from the first on
   std::uint32_t committed_groups_ = 0;
-  std::set<std::uint32_t> changed_groups_;      ///< whose change after commit() has been logged
-  std::map<std::string, std::uint32_t> names_;  ///< second names of tied weights too
+  std::set<std::uint32_t> changed_groups_;  ///< whose change after commit() has been logged
   std::optional<Error> lost_;  ///< why load() could not make the pipeline anew; there is none then
-  std::map<std::uintptr_t, std::uint32_t> by_address_;
   std::unique_ptr<exec::Executor> executor_;
   std::unique_ptr<pipeline::Pipeline> pipeline_;
 };
@@ -413,6 +382,7 @@ void Engine::set_rule(GroupId group, const Rule& rule) {
 }
 void Engine::wait(ParameterId parameter, NativeStream stream) {
   impl_->running("wait()", parameter).wait(parameter, stream);
+  impl_->finish_for_caller(stream);
 }
 void Engine::gradient_ready(ParameterId parameter, const void* gradient, NativeStream stream) {
   impl_->running("gradient_ready()", parameter)
@@ -420,6 +390,7 @@ void Engine::gradient_ready(ParameterId parameter, const void* gradient, NativeS
 }
 void Engine::wait_gradient_taken(ParameterId parameter, NativeStream stream) {
   impl_->running("wait_gradient_taken()", parameter).wait_gradient_taken(parameter, stream);
+  impl_->finish_for_caller(stream);
 }
 StepResult Engine::step() {
   return impl_->running("step()").step(impl_->groups());
@@ -433,9 +404,22 @@ void Engine::discard() {
 double Engine::loss_scale() const {
   return impl_->running("loss_scale()").loss_scale();
 }
+void Engine::set_max_grad_norm(double max_grad_norm) {
+  impl_->set_max_grad_norm(max_grad_norm);
+}
+void Engine::set_gradient_divisor(double divisor) {
+  impl_->set_gradient_divisor(divisor);
+}
 
 void Engine::weights_changed(ParameterId parameter, NativeStream stream) {
   impl_->running("weights_changed()", parameter).weights_changed(parameter, stream);
+}
+void Engine::rebind(ParameterId parameter, void* data) {
+  impl_->rebind(parameter, data);
+}
+void Engine::write_state(ParameterId parameter, std::span<const StateSource> sources,
+                         std::optional<std::uint64_t> step_count) {
+  impl_->write_state(parameter, sources, step_count);
 }
 void Engine::set_placement(const PlacementChange& change) {
   impl_->set_placement(change);

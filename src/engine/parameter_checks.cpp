@@ -5,36 +5,41 @@
 
 namespace outboard::engine {
 
-void refuse(const std::string& name, const std::string& what, ErrorCode code) {
-  throw Error(code, "add_parameter(): parameter '" + name + "' " + what);
+void refuse(const std::string& who, const std::string& what, ErrorCode code) {
+  throw Error(code, who + " " + what);
 }
 
-void check_parameter(const ParameterSpec& spec, std::size_t groups, device::Backend& backend) {
+void check_parameter(const std::string& who, const ParameterSpec& spec, std::size_t groups,
+                     device::Backend& backend) {
   if (spec.dtype != DType::f16 && spec.dtype != DType::bf16 && spec.dtype != DType::f32) {
-    refuse(spec.name,
+    refuse(who,
            "has dtype " + std::to_string(static_cast<unsigned>(spec.dtype)) +
                "; there are DType::f16, DType::bf16 and DType::f32",
            ErrorCode::unsupported);
   }
   if (spec.group.value >= groups) {
-    refuse(spec.name, "names group " + std::to_string(spec.group.value) + " of " +
-                          std::to_string(groups) + "; use what add_group() returned");
+    refuse(who, "names group " + std::to_string(spec.group.value) + " of " +
+                    std::to_string(groups) + "; use what add_group() returned");
   }
   if (!spec.master.empty() && spec.master.size() != spec.elems) {
-    refuse(spec.name, "has " + std::to_string(spec.elems) + " `elems` and a `master` of " +
-                          std::to_string(spec.master.size()));
+    refuse(who, "has " + std::to_string(spec.elems) + " `elems` and a `master` of " +
+                    std::to_string(spec.master.size()));
   }
-  if (spec.elems == 0) return;
-  if (spec.data == nullptr) refuse(spec.name, "has no `data`");
-  if (spec.elems > SIZE_MAX / 16) refuse(spec.name, "has more `elems` than memory can hold");
-  const std::size_t size = dtype_bytes(spec.dtype);
-  if (reinterpret_cast<std::uintptr_t>(spec.data) % size != 0) {
-    refuse(spec.name, "has `data` that is not aligned to " + std::to_string(size) + " bytes");
+  check_weight(who, {spec.data, spec.elems, spec.dtype}, backend);
+}
+
+void check_weight(const std::string& who, const WeightRange& weight, device::Backend& backend) {
+  if (weight.elems == 0) return;
+  if (weight.data == nullptr) refuse(who, "has no `data`");
+  if (weight.elems > SIZE_MAX / 16) refuse(who, "has more `elems` than memory can hold");
+  const std::size_t size = dtype_bytes(weight.dtype);
+  if (reinterpret_cast<std::uintptr_t>(weight.data) % size != 0) {
+    refuse(who, "has `data` that is not aligned to " + std::to_string(size) + " bytes");
   }
   try {
-    backend.check_range(spec.data, spec.elems * size);
+    backend.check_written_range(weight.data, weight.elems * size);
   } catch (const Error& failure) {
-    refuse(spec.name, std::string("has wrong `data`: ") + failure.what(), failure.code());
+    refuse(who, std::string("has wrong `data`: ") + failure.what(), failure.code());
   }
 }
 

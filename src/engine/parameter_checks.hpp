@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/// What add_parameter() refuses of a parameter by itself.
+/// What is refused of a parameter by itself.
 #pragma once
 
 #include <cstddef>
@@ -11,10 +11,20 @@
 
 namespace outboard::engine {
 
-[[noreturn]] void refuse(const std::string& name, const std::string& what,
+/// `who`: "add_parameter(): parameter 'w'".
+[[noreturn]] void refuse(const std::string& who, const std::string& what,
                          ErrorCode code = ErrorCode::invalid_argument);
 
 /// @throws Error naming the parameter and the field. `groups`: how many there are.
-void check_parameter(const ParameterSpec& spec, std::size_t groups, device::Backend& backend);
+void check_parameter(const std::string& who, const ParameterSpec& spec, std::size_t groups,
+                     device::Backend& backend);
+
+struct WeightRange {
+  const void* data = nullptr;
+  std::uint64_t elems = 0;
+  DType dtype = DType::f16;
+};
+/// @throws Error for an address that no such weight can have.
+void check_weight(const std::string& who, const WeightRange& weight, device::Backend& backend);
 
 }  // namespace outboard::engine

@@ -33,21 +33,24 @@ void Pipeline::set_placement(const PlacementChange& change) {
   });
 }
 
+void Pipeline::require_weight_at_rest(const std::string& call, const Parameter& parameter) const {
+  require_closed(call.c_str());
+  if (parameter.has_gradient) {
+    throw Error(ErrorCode::protocol_error, call + ": a gradient of " + quoted(parameter) +
+                                               " is pending; call step() or discard() first");
+  }
+  if (parameter.refresh_unwaited) {
+    throw Error(ErrorCode::protocol_error,
+                call + ": " + quoted(parameter) +
+                    " was refreshed by the last step() and nobody called wait() for it, so the "
+                    "refresh may overwrite the change; call wait() before writing the weight");
+  }
+}
+
 void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
   guarded([&](auto& lock) {
     const Parameter& parameter = flow_.parameters[id.value];
-    require_closed("weights_changed()");
-    if (parameter.has_gradient) {
-      throw Error(ErrorCode::protocol_error, "weights_changed(): a gradient of " +
-                                                 quoted(parameter) +
-                                                 " is pending; call step() or discard() first");
-    }
-    if (parameter.refresh_unwaited) {
-      throw Error(ErrorCode::protocol_error,
-                  "weights_changed(): " + quoted(parameter) +
-                      " was refreshed by the last step() and nobody called wait() for it, so the "
-                      "refresh may overwrite the change; call wait() before writing the weight");
-    }
+    require_weight_at_rest("weights_changed()", parameter);
     if (parameter.elems == 0) return;
     synchronize_all(lock);
     flow_.wait_until(
@@ -55,6 +58,36 @@ void Pipeline::weights_changed(ParameterId id, NativeStream stream) {
         "weights_changed(): dropped gradients on their way");
     streamed_->forget();
     whole_state_->reread(lock, id.value, stream);
+  });
+}
+
+void Pipeline::rebind(ParameterId id, void* weight) {
+  guarded([&](auto& lock) {
+    Parameter& parameter = flow_.parameters[id.value];
+    require_weight_at_rest("rebind()", parameter);
+    if (parameter.elems == 0) return;
+    synchronize_all(lock);
+    parameter.weight = weight;
+    const plan::Segment& first = flow_.layout.segments[parameter.segments.first];
+    if (Packing* packing = flow_.buckets[first.bucket].packing) packing->load_tables(lock);
+  });
+}
+
+void Pipeline::set_max_grad_norm(double limit) {
+  guarded([&](auto&) {
+    if (open_gate_) {
+      throw Error(ErrorCode::invalid_config,
+                  "set_max_grad_norm() under Schedule::open, which updates before the norm is "
+                  "known; take another schedule");
+    }
+    gate_->set_max_grad_norm(limit);
+  });
+}
+
+void Pipeline::set_gradient_divisor(double divisor) {
+  guarded([&](auto&) {
+    require_closed("set_gradient_divisor()");
+    gate_->set_gradient_divisor(divisor);
   });
 }
 

@@ -63,7 +63,7 @@ void Packing::load_tables(std::unique_lock<std::mutex>& lock) {
   }
   flow_.backend.copy_to_device(tables_, std::as_bytes(std::span(table_)), flow_.up);
   flow_.backend.record(loaded_, flow_.up);
-  flow_.synchronize(lock, loaded_, "commit(): tables of the weights that are packed");
+  flow_.synchronize(lock, loaded_, "tables of the weights that are packed");
   table_ = {};
 }
 

@@ -31,7 +31,7 @@ class Packing {
   ~Packing();
   /// Buffers and tables for the buckets that pack. @throws Error{out_of_memory}.
   void allocate();
-  /// Fills the tables; blocks until they are on the device.
+  /// Fills the tables with where the weights lie; blocks until they are on the device.
   void load_tables(std::unique_lock<std::mutex>& lock);
   Packing(const Packing&) = delete;
   Packing& operator=(const Packing&) = delete;

@@ -64,8 +64,14 @@ void Pipeline::require_gradient_allowed(const Parameter& parameter, const void* 
 
 void Pipeline::require_range(const Parameter& parameter, const char* what,
                              const void* address) const {
+  const std::size_t size = dtype_bytes(parameter.dtype);
+  if (reinterpret_cast<std::uintptr_t>(address) % size != 0) {
+    throw Error(ErrorCode::invalid_argument, "gradient_ready(): " + quoted(parameter) + " has a " +
+                                                 what + " that is not aligned to " +
+                                                 std::to_string(size) + " bytes");
+  }
   try {
-    flow_.backend.check_range(address, parameter.elems * dtype_bytes(parameter.dtype));
+    flow_.backend.check_range(address, parameter.elems * size);
   } catch (const Error& failure) {
     throw Error(failure.code(), "gradient_ready(): " + quoted(parameter) + " has a wrong " + what +
                                     " address: " + failure.what());

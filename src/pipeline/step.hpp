@@ -90,11 +90,14 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void wait(ParameterId parameter, NativeStream stream);
   void discard();
   void set_accumulation(std::uint32_t micro_batches);
+  void set_max_grad_norm(double limit);
+  void set_gradient_divisor(double divisor);
   void set_placement(const PlacementChange& change);
   /// @throws Error{protocol_error} where updates of a step begin before step() and it has begun.
   void require_between_steps(const char* call);
 
   void weights_changed(ParameterId parameter, NativeStream stream);
+  void rebind(ParameterId parameter, void* weight);
   void synchronize();
   std::uint64_t state_digest();
   void read_state(ParameterId parameter, std::span<const StateRead> reads);
@@ -207,6 +210,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void require_range(const Parameter& parameter, const char* what, const void* address) const;
   void require_closed(const char* call) const;
   void require_none_pending(const std::string& call) const;
+  void require_weight_at_rest(const std::string& call, const Parameter& parameter) const;
   [[nodiscard]] bool any_gradient() const;
   [[nodiscard]] bool gradient_complete(const Parameter& parameter) const;
   void step_open(std::unique_lock<std::mutex>& lock, std::span<const optim::Group> groups,

@@ -19,6 +19,7 @@ struct GateSettings {
   double max_grad_norm = 0.0;
   std::uint32_t accumulation = 1;
   LossScaling loss_scaling;
+  double gradient_divisor = 1.0;  ///< what else gradients were multiplied by
 };
 
 class StepGate {
@@ -44,6 +45,8 @@ class StepGate {
     settings_.accumulation = micro_batches;
   }
   [[nodiscard]] double loss_scale() const noexcept { return scaler_.scale(); }
+  void set_max_grad_norm(double limit) noexcept { settings_.max_grad_norm = limit; }
+  void set_gradient_divisor(double divisor) noexcept { settings_.gradient_divisor = divisor; }
   [[nodiscard]] optim::LossScaler::State loss_scale_state() const noexcept {
     return scaler_.state();
   }
@@ -89,7 +92,9 @@ class StepGate {
  private:
   void queue_copy(std::size_t from, std::size_t bytes, NativeStream stream);
   void fetch_scalars(std::unique_lock<std::mutex>& lock);
-  [[nodiscard]] double divisor() const noexcept { return scaler_.scale() * settings_.accumulation; }
+  [[nodiscard]] double divisor() const noexcept {
+    return scaler_.scale() * settings_.accumulation * settings_.gradient_divisor;
+  }
   [[nodiscard]] std::string cause(const StepResult& result) const;
   [[nodiscard]] device::GradientScalars scalars_of(std::uint32_t parameter) const;
   [[nodiscard]] optim::GradientTotals totals(StepResult& result) const;

@@ -285,10 +285,11 @@ TEST_P(BrokenTrainer, HandsInAWrongGradientAddress) {
   sim::Gpu other(GetParam().device());
   void* const foreign = other.allocate(4);
   const std::array<std::uint16_t, 2> on_the_host{};
+  const void* const odd = static_cast<const std::byte*>(t().gpu.allocate(8)) + 1;
   void* const released = t().gpu.allocate(4);
   t().gpu.release(released);
   for (const void* gradient : std::vector<const void*>{nullptr, on_the_host.data(), foreign,
-                                                       static_cast<const void*>(released)}) {
+                                                       static_cast<const void*>(released), odd}) {
     expect_error(ErrorCode::invalid_argument, {"block.0.weight", "gradient"},
                  [&] { engine().gradient_ready(first_, gradient, t().stream); });
   }

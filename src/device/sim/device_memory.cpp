@@ -38,16 +38,14 @@ std::size_t rounded(std::size_t bytes, std::size_t unit) {
 
 }  // namespace
 
-DeviceMemory::DeviceMemory(std::size_t limit_bytes, bool poison)
-    : limit_(limit_bytes / kAlignment * kAlignment),
-      mapped_(rounded(limit_, kPage)),
-      poison_(poison) {
+DeviceMemory::DeviceMemory(std::size_t limit_bytes, Kind kind)
+    : limit_(limit_bytes / kAlignment * kAlignment), mapped_(rounded(limit_, kPage)), kind_(kind) {
   map();
   free_.emplace(0, limit_);
 }
 
 DeviceMemory::~DeviceMemory() {
-  ::munmap(outer_, mapped_);
+  if (outer_ != inner_) ::munmap(outer_, mapped_);
   ::munmap(inner_, mapped_);
 }
 
@@ -64,13 +62,15 @@ void DeviceMemory::map() {
   }
   const int error = errno;
   ::close(file);
+  if (outer != MAP_FAILED && (inner == MAP_FAILED || kind_ == Kind::host)) {
+    ::munmap(outer, mapped_);
+  }
   if (inner == MAP_FAILED) {
-    if (outer != MAP_FAILED) ::munmap(outer, mapped_);
     errno = error;
     refuse_map("mapping device memory", mapped_);
   }
-  outer_ = static_cast<std::byte*>(outer);
   inner_ = static_cast<std::byte*>(inner);
+  outer_ = kind_ == Kind::host ? inner_ : static_cast<std::byte*>(outer);
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
@@ -93,7 +93,7 @@ void* DeviceMemory::allocate(std::size_t bytes) {
   live_.emplace(offset, bytes);
   used_ += take;
   peak_ = std::max(peak_, used_);
-  if (poison_) std::memset(inner_ + offset, 0xFF, take);
+  if (kind_ == Kind::poisoned) std::memset(inner_ + offset, 0xFF, take);
   return outer_ + offset;
 }
 
@@ -152,6 +152,10 @@ std::uint64_t DeviceMemory::live() const {
 void* DeviceMemory::alias(const void* address, std::size_t bytes, std::size_t alignment) const {
   if (bytes == 0) return inner_;
   const auto start = reinterpret_cast<std::uintptr_t>(address);
+  if (kind_ == Kind::host) {
+    if (start % alignment != 0) refuse_range(address, bytes, "not aligned to its element type");
+    return const_cast<void*>(address);
+  }
   const auto base = reinterpret_cast<std::uintptr_t>(outer_);
   if (start < base || start - base >= limit_) {
     refuse_range(address, bytes, "not device memory of this device");
@@ -168,6 +172,16 @@ void* DeviceMemory::alias(const void* address, std::size_t bytes, std::size_t al
     refuse_range(address, bytes, "reaches past the end of its allocation");
   }
   return inner_ + offset;
+}
+
+void DeviceMemory::check(const void* address, std::size_t bytes, bool written) const {
+  if (kind_ != Kind::host) {
+    (void)alias(address, bytes);
+  } else if (bytes > 0 && !mapped_ranges_.cover(address, bytes, written)) {
+    refuse_range(address, bytes,
+                 written ? "not all of it is memory that this process may write"
+                         : "not all of it is memory that this process may read");
+  }
 }
 
 }  // namespace outboard::sim

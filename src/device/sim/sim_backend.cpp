@@ -18,10 +18,10 @@ std::uint32_t next_tag() {
 
 }  // namespace
 
-SimBackend::SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter,
-                       std::int64_t origin_ns)
+SimBackend::SimBackend(const Options& options, DeviceMemory::Kind memory,
+                       std::unique_ptr<core::Waiter> waiter, std::int64_t origin_ns)
     : options_(options),
-      memory_(options.memory_bytes, options.mode == Mode::virtual_time),
+      memory_(options.memory_bytes, memory),
       tag_(next_tag()),
       recorder_(origin_ns),
       waiter_(std::move(waiter)),
@@ -86,6 +86,7 @@ NativeStream SimBackend::handle_of(const Stream& stream) const noexcept {
 }
 
 Stream& SimBackend::stream_at(NativeStream handle, const char* call) const {
+  if (handle.value == 0) handle = caller_;
   const std::size_t number = handle.value & 0xFFFFu;
   if (number < streams_.size() && streams_[number]->live &&
       handle_of(*streams_[number]) == handle) {

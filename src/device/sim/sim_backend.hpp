@@ -28,6 +28,9 @@ class SimBackend : public device::Backend {
  public:
   ~SimBackend() override = default;
 
+  /// From now on NativeStream{0} stands for the calling thread.
+  void add_caller_stream() { caller_ = create_stream("caller", false); }
+
   // --- for sim::Gpu ---
   void launch(NativeStream stream, std::int64_t duration_ns, Kernel kernel, const char* name);
   void require_stream(NativeStream stream) const;
@@ -42,7 +45,9 @@ class SimBackend : public device::Backend {
   [[nodiscard]] Timeline recording() const { return recorder_.take(); }
 
   // --- device::Backend ---
-  [[nodiscard]] std::string_view name() const noexcept final { return "sim"; }
+  [[nodiscard]] std::string_view name() const noexcept final {
+    return memory_.on_host() ? "host" : "sim";
+  }
   [[nodiscard]] bool stream_memory_ops() const noexcept final { return options_.stream_memory_ops; }
   [[nodiscard]] core::Waiter& waiter() noexcept final { return *waiter_; }
   [[nodiscard]] core::SpanRecorder* recorder() noexcept final { return &recorder_; }
@@ -53,7 +58,12 @@ class SimBackend : public device::Backend {
   [[nodiscard]] void* allocate(std::size_t bytes) final;
   void release(void* address) noexcept final { (void)give_back(address); }
   [[nodiscard]] device::MemoryInfo memory() const final;
-  void check_range(const void* address, std::size_t bytes) const final;
+  void check_range(const void* address, std::size_t bytes) const final {
+    memory_.check(address, bytes, false);
+  }
+  void check_written_range(const void* address, std::size_t bytes) const final {
+    memory_.check(address, bytes, true);
+  }
 
   [[nodiscard]] NativeStream create_stream(const char* name) final {
     return create_stream(name, false);
@@ -71,6 +81,7 @@ class SimBackend : public device::Backend {
   [[nodiscard]] bool reached(device::Event event) const final;
   [[nodiscard]] double elapsed_us(device::Event from, device::Event to) const final;
   void synchronize(device::Event event, const char* who) final;
+  void finish_for_caller(NativeStream stream) final;
   [[nodiscard]] device::Flag create_flag() final;
   void destroy_flag(device::Flag flag) noexcept final;
   void wait_flag(NativeStream stream, device::Flag flag, std::uint32_t value) final;
@@ -95,7 +106,8 @@ class SimBackend : public device::Backend {
 
  protected:
   /// `origin_ns`: the clock of core::RecordedTime when now_ns() is 0.
-  SimBackend(const Options& options, std::unique_ptr<core::Waiter> waiter, std::int64_t origin_ns);
+  SimBackend(const Options& options, DeviceMemory::Kind memory,
+             std::unique_ptr<core::Waiter> waiter, std::int64_t origin_ns);
 
   // --- what a mode adds; all are called with the mutex held, unless said otherwise ---
   [[nodiscard]] virtual std::unique_ptr<Stream> make_stream() = 0;
@@ -160,7 +172,8 @@ class SimBackend : public device::Backend {
   NativeStream create_stream(const char* name, bool urgent);
   void lose_if_failing(Call call, std::uint64_t number) noexcept;
 
-  const std::uint32_t tag_;  // differs between devices of one process
+  const std::uint32_t tag_;  // differs between devices of one process, and is never 0
+  NativeStream caller_;      // the host device's NativeStream{0}
   core::SpanRecorder recorder_;
   std::unique_ptr<core::Waiter> waiter_;
   FaultPlan faults_;
@@ -176,6 +189,8 @@ class SimBackend : public device::Backend {
 /// Makes the backend that `options.mode` asks for.
 [[nodiscard]] std::shared_ptr<device::Backend> make_backend(const Options& options);
 [[nodiscard]] std::shared_ptr<device::Backend> make_thread_backend(const Options& options);
+/// In real time, as fast as the host copies, on memory of the process itself.
+[[nodiscard]] std::shared_ptr<device::Backend> make_host_backend();
 [[nodiscard]] std::shared_ptr<device::Backend> make_virtual_backend(const Options& options);
 
 }  // namespace outboard::sim

@@ -86,6 +86,10 @@ void SimBackend::synchronize(device::Event event, const char* who) {
   wait_for(lock, *streams_[state.stream], state.position, who);
 }
 
+void SimBackend::finish_for_caller(NativeStream stream) {
+  if (stream.value == 0 && caller_.value != 0) synchronize_stream(stream);
+}
+
 void SimBackend::synchronize_stream(NativeStream handle) {
   Lock lock(mutex_);
   require_sound("synchronize");

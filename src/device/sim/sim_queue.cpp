@@ -36,10 +36,6 @@ device::MemoryInfo SimBackend::memory() const {
   return {.limit_bytes = use.limit_bytes, .used_bytes = use.used_bytes};
 }
 
-void SimBackend::check_range(const void* address, std::size_t bytes) const {
-  (void)memory_.alias(address, bytes);
-}
-
 bool SimBackend::register_chunk(std::span<std::byte> memory) {
   {
     const Lock lock(mutex_);

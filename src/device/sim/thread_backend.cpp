@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The software GPU in real time: one thread runs each stream, one more calls back for events that
 // were already reached when somebody asked.
+#include <unistd.h>
+
 #include <cfenv>
 #include <chrono>
 #include <condition_variable>
@@ -36,7 +38,8 @@ struct ThreadStream final : Stream {
 
 class ThreadBackend final : public SimBackend {
  public:
-  explicit ThreadBackend(const Options& options) : ThreadBackend(options, Clock::now()) {}
+  ThreadBackend(const Options& options, DeviceMemory::Kind memory)
+      : ThreadBackend(options, memory, Clock::now()) {}
   ~ThreadBackend() override;
 
   [[nodiscard]] core::VirtualLoop* virtual_loop() noexcept override { return nullptr; }
@@ -46,8 +49,8 @@ class ThreadBackend final : public SimBackend {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  ThreadBackend(const Options& options, Clock::time_point start)
-      : SimBackend(options, core::make_thread_waiter(), ns_of(start)),
+  ThreadBackend(const Options& options, DeviceMemory::Kind memory, Clock::time_point start)
+      : SimBackend(options, memory, core::make_thread_waiter(), ns_of(start)),
         start_(start),
         apart_thread_([this] { run_apart(); }) {}
   static std::int64_t ns_of(Clock::time_point time) noexcept {
@@ -247,7 +250,16 @@ void ThreadBackend::run_apart() noexcept {
 }  // namespace
 
 std::shared_ptr<device::Backend> make_thread_backend(const Options& options) {
-  return std::make_shared<ThreadBackend>(options);
+  return std::make_shared<ThreadBackend>(options, DeviceMemory::Kind::fenced);
+}
+
+std::shared_ptr<device::Backend> make_host_backend() {
+  const auto pages = static_cast<std::size_t>(::sysconf(_SC_PHYS_PAGES));
+  const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const auto backend = std::make_shared<ThreadBackend>(Options{.memory_bytes = pages * page_bytes},
+                                                       DeviceMemory::Kind::host);
+  backend->add_caller_stream();
+  return backend;
 }
 
 }  // namespace outboard::sim

@@ -47,7 +47,8 @@ class VirtualBackend final : public SimBackend {
  public:
   /// `loop` is this backend's own; a base class needs it first, hence from outside.
   VirtualBackend(const Options& options, std::unique_ptr<core::VirtualLoop> loop)
-      : SimBackend(options, core::make_virtual_waiter(*loop), 0), loop_(std::move(loop)) {
+      : SimBackend(options, DeviceMemory::Kind::poisoned, core::make_virtual_waiter(*loop), 0),
+        loop_(std::move(loop)) {
     // How many are due at once varies with the seed.
     for (EngineState& engine : engines_) engine.ready.reserve(256);
     pending_.reserve(1024);

@@ -171,7 +171,7 @@ INSTANTIATE_TEST_SUITE_P(BothModes, SimMemoryDeathTest,
                          ::testing::Values(sim::Mode::threads, sim::Mode::virtual_time));
 
 TEST(SimMemoryUse, NewMemoryIsPoisonedInVirtualTime) {
-  sim::DeviceMemory memory(4096, true);
+  sim::DeviceMemory memory(4096, sim::DeviceMemory::Kind::poisoned);
   const auto* bytes = static_cast<const unsigned char*>(memory.alias(memory.allocate(300), 300));
   for (int i = 0; i < 300; ++i) ASSERT_EQ(bytes[i], 0xFF);
 }
