@@ -30,6 +30,10 @@ target_compile_options(outboard_flags INTERFACE
   -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wno-psabi $<$<BOOL:${OUTBOARD_WERROR}>:-Werror>
   # g++ 12 sees an overlap in `"literal" + std::string` that cannot be (GCC bug 105651).
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+add_library(outboard_c_flags INTERFACE)
+target_compile_options(outboard_c_flags INTERFACE
+  -Wall -Wextra -pedantic -Wconversion -Wshadow -Wstrict-prototypes
+  $<$<BOOL:${OUTBOARD_WERROR}>:-Werror>)
 if(OUTBOARD_SANITIZE)
   add_compile_options(
     -fsanitize=${OUTBOARD_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer)

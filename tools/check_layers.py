@@ -46,6 +46,7 @@ VENDORS = [
 # Header-only libraries that a room uses beside its own vendor.
 ROOM_HEADERS = {"ckpt": re.compile(r"(nlohmann/json\.hpp|xxhash\.h)$")}
 STANDARD = re.compile(r"[a-z_0-9]+$")
+C_STANDARD = re.compile(r"std(def|int|bool)\.h$")  # what the C interface needs
 SYSTEM = re.compile(r"((sys|linux|asm|netinet|arpa)/[\w.-]+\.h|(?!xxh)[a-z_0-9]+\.h)$")
 INCLUDE = re.compile(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 SOURCES = {".cpp", ".hpp", ".h", ".c", ".in"}
@@ -117,6 +118,8 @@ def angle_problem(file, name):
     problem = vendor_problem(file, name)
     if problem or any(pattern.match(name) for pattern, _ in VENDORS):
         return problem
+    if here == "public" and file.endswith(".h") and C_STANDARD.match(name):
+        return None
     if here == "public" and not STANDARD.match(name):
         return f"a public header may include the standard library only, not <{name}>"
     if here in ROOM_HEADERS and ROOM_HEADERS[here].match(name):

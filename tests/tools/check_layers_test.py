@@ -113,6 +113,11 @@ class CheckLayers(unittest.TestCase):
                             "a public header may not include core")
         self.assert_refused("include/outboard/a.hpp", "#include <sys/mman.h>\n",
                             "standard library only")
+        self.assert_allowed("include/outboard/a.h", "#include <stdint.h>\n")
+        self.assert_refused("include/outboard/a.hpp", "#include <stdint.h>\n",
+                            "standard library only")
+        self.assert_refused("include/outboard/a.h", "#include <stdio.h>\n",
+                            "standard library only")
 
     def test_files_that_do_not_exist(self):
         self.assert_refused("src/core/a.cpp", '#include "elsewhere/a.hpp"\n', "no file")
