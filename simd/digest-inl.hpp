@@ -40,7 +40,7 @@ HWY_INLINE V Scramble(D du, V value) {
 }
 
 /// What the elements of one parameter start from, before their index is added.
-inline std::uint64_t DigestSeed(std::uint64_t parameter) {
+HWY_INLINE std::uint64_t DigestSeed(std::uint64_t parameter) {
   return scramble((parameter + 1) * kScrambleStride);
 }
 

@@ -26,7 +26,7 @@ struct RandomKey {
 };
 
 /// The key of 2^32 elements: 64-bit arithmetic once, so that each element needs 32-bit alone.
-inline RandomKey KeyOf(std::uint64_t key, std::uint64_t index_high) {
+HWY_INLINE RandomKey KeyOf(std::uint64_t key, std::uint64_t index_high) {
   const std::uint64_t z = scramble(key + (index_high + 1) * kScrambleStride);
   return {static_cast<std::uint32_t>(z), static_cast<std::uint32_t>(z >> 32)};
 }

@@ -76,10 +76,10 @@ inline double SumRows(const typename Format::Bits* elements, std::size_t rows) {
   return FoldLanes(lane);
 }
 
-inline std::uint16_t RawBits(std::uint16_t bits) {
+HWY_INLINE std::uint16_t RawBits(std::uint16_t bits) {
   return bits;
 }
-inline std::uint32_t RawBits(float value) {
+HWY_INLINE std::uint32_t RawBits(float value) {
   return std::bit_cast<std::uint32_t>(value);
 }
 /// Which of an element's raw bits are its exponent.
@@ -91,12 +91,12 @@ template <>
 inline constexpr std::uint32_t kExponent<F32> = 0x7F800000;
 
 template <class Format>
-inline bool IsNonFinite(typename Format::Bits element) {
+HWY_INLINE bool IsNonFinite(typename Format::Bits element) {
   return (RawBits(element) & kExponent<Format>) == kExponent<Format>;
 }
 /// Of a non-finite element.
 template <class Format>
-inline bool IsNaN(typename Format::Bits element) {
+HWY_INLINE bool IsNaN(typename Format::Bits element) {
   constexpr std::uint32_t kBits = kExponent<Format>;
   constexpr std::uint32_t kFraction = (kBits & (~kBits + 1U)) - 1U;
   return (RawBits(element) & kFraction) != 0;

@@ -10,11 +10,18 @@
 
 #include "simd/rules/lamb.hpp"
 
+// For a device's compiler too.
+#if defined(__CUDACC__)
+#define OUTBOARD_SIMD_ANYWHERE __host__ __device__
+#else
+#define OUTBOARD_SIMD_ANYWHERE
+#endif
+
 namespace outboard::simd {
 
 /// lr * ||param|| / ||update||, and lr if one of the norms is 0; at most the largest float, never
 /// -0. Block sums are added in order, in double; rounded once.
-[[nodiscard]] inline float lamb_lr_trust(double lr, std::span<const BlockNorms> norms) noexcept {
+[[nodiscard]] OUTBOARD_SIMD_ANYWHERE inline float lamb_lr_trust(double lr, std::span<const BlockNorms> norms) noexcept {
   BlockNorms sum;
   for (const BlockNorms& block : norms) {
     sum.param += block.param;
