@@ -41,6 +41,7 @@ void VirtualLoop::push(const Entry& entry) {
 }
 
 bool VirtualLoop::run_one() {
+  if (look_) look_();
   if (heap_.empty()) return false;
   std::pop_heap(heap_.begin(), heap_.end(), Later{});
   const Entry entry = heap_.back();

@@ -32,6 +32,9 @@ class VirtualLoop {
   /// Runs the next event: the earliest; among those due at the same time the seed picks.
   /// @return false if there is none.
   bool run_one();
+  /// Called at the start of each run_one(), for what changes without an event: a word that host
+  /// code writes. Empty: nothing is.
+  void before_each(std::function<void()> look) { look_ = std::move(look); }
   /// Drops every event whose callback has this context: call before the context goes.
   void forget(const void* context) noexcept;
 
@@ -55,6 +58,7 @@ class VirtualLoop {
   std::uint64_t next_random() noexcept;
   void push(const Entry& entry);
 
+  std::function<void()> look_;
   std::uint64_t seed_;
   std::uint64_t random_state_;
   VirtualTime now_ = 0;

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 
 #include "core/virtual_loop.hpp"
 #include "outboard/error.hpp"
@@ -12,8 +14,12 @@
 namespace outboard::core {
 namespace {
 
+constexpr std::chrono::milliseconds kPollEvery(20);
+
 class ThreadWaiter final : public Waiter {
  public:
+  explicit ThreadWaiter(std::function<void()> poll) : poll_(std::move(poll)) {}
+
   void wait(std::unique_lock<std::mutex>& lock, FunctionRef<bool()> condition,
             const char* who) override {
     const std::int64_t start_ns = recording() ? now_ns() : 0;
@@ -54,9 +60,14 @@ class ThreadWaiter final : public Waiter {
 
   void sleep_past(std::uint64_t seen) {
     std::unique_lock<std::mutex> guard(mutex_);
-    moved_.wait(guard, [&] { return epoch_ != seen; });
+    const auto moved = [&] { return epoch_ != seen; };
+    if (!poll_) return moved_.wait(guard, moved);
+    if (moved_.wait_for(guard, kPollEvery, moved)) return;
+    guard.unlock();
+    poll_();
   }
 
+  const std::function<void()> poll_;
   std::mutex mutex_;
   std::condition_variable moved_;
   std::uint64_t epoch_ = 0;
@@ -97,7 +108,11 @@ class VirtualWaiter final : public Waiter {
 }  // namespace
 
 std::unique_ptr<Waiter> make_thread_waiter() {
-  return std::make_unique<ThreadWaiter>();
+  return std::make_unique<ThreadWaiter>(std::function<void()>());
+}
+
+std::unique_ptr<Waiter> make_polling_waiter(std::function<void()> poll) {
+  return std::make_unique<ThreadWaiter>(std::move(poll));
 }
 
 std::unique_ptr<Waiter> make_virtual_waiter(VirtualLoop& loop) {

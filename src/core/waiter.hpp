@@ -43,6 +43,9 @@ class Waiter {
 };
 
 std::unique_ptr<Waiter> make_thread_waiter();
+/// One that also calls `poll` now and then while somebody sleeps, and looks at the condition again:
+/// for what fails without waking anybody. `poll` must not throw.
+std::unique_ptr<Waiter> make_polling_waiter(std::function<void()> poll);
 /// `loop` must outlive the waiter.
 std::unique_ptr<Waiter> make_virtual_waiter(VirtualLoop& loop);
 

@@ -16,7 +16,7 @@
 #include "device/backend.hpp"
 #include "device/sim/device_memory.hpp"
 #include "device/sim/fault_plan.hpp"
-#include "device/sim/handle_table.hpp"
+#include "device/handle_table.hpp"
 #include "device/sim/stream.hpp"
 
 namespace outboard::sim {
@@ -39,6 +39,11 @@ class SimBackend : public device::Backend {
   void synchronize_stream(NativeStream stream);
   void synchronize_all();
   [[nodiscard]] MemoryUse memory_use() const { return memory_.use(); }
+  /// Loses the device, as a failed operation does.
+  void break_down(const std::string& reason) noexcept {
+    const Lock lock(mutex_);
+    lose(reason);
+  }
   [[nodiscard]] Counters counters() const;
 
   void start_recording(std::size_t capacity) { recorder_.start(capacity); }
@@ -177,8 +182,8 @@ class SimBackend : public device::Backend {
   core::SpanRecorder recorder_;
   std::unique_ptr<core::Waiter> waiter_;
   FaultPlan faults_;
-  HandleTable<EventState> events_;
-  HandleTable<FlagState> flags_;
+  device::HandleTable<EventState> events_;
+  device::HandleTable<FlagState> flags_;
   std::vector<std::uint32_t> unused_streams_;
   std::map<const std::byte*, std::size_t> registered_;
   std::size_t registered_bytes_ = 0;

@@ -9,7 +9,7 @@
 
 #include "outboard/error.hpp"
 
-namespace outboard::sim {
+namespace outboard::device {
 
 /// Objects of one kind of one device. 20 bits of a handle are the index, 12 the check (6 of the
 /// device's tag, 6 of the slot's generation). Not thread-safe.
@@ -46,6 +46,13 @@ class HandleTable {
     ++slot.generation;
     free_.push_back(handle & kIndexMask);
     return true;
+  }
+
+  template <class Use>
+  void for_each(Use use) {
+    for (Slot& slot : slots_) {
+      if (slot.live) use(slot.state);
+    }
   }
 
   [[nodiscard]] State* find(std::uint32_t handle) noexcept {
@@ -88,4 +95,4 @@ class HandleTable {
   std::vector<std::uint32_t> free_;
 };
 
-}  // namespace outboard::sim
+}  // namespace outboard::device
