@@ -19,9 +19,13 @@ namespace outboard::testing {
 /// One way to make a device. A new backend adds its own entries to flavours().
 struct BackendFlavour {
   std::string name;
-  std::function<std::shared_ptr<device::Backend>()> make;
+  std::function<std::shared_ptr<device::Backend>()> make;  ///< a second one is another device
+  bool has_default_stream = false;  ///< NativeStream{} is a stream that is always there
 };
 [[nodiscard]] std::vector<BackendFlavour> backend_flavours();
+[[nodiscard]] std::vector<BackendFlavour> sim_flavours();
+/// On the stand-in for NVIDIA's driver; none in a build without CUDA.
+[[nodiscard]] std::vector<BackendFlavour> cuda_flavours();
 
 class BackendTest : public ::testing::TestWithParam<BackendFlavour> {
  protected:

@@ -8,12 +8,12 @@ namespace outboard::testing {
 namespace {
 
 BackendFlavour flavour(std::string name, const sim::Options& options) {
-  return {std::move(name), [options] { return Device::sim(options).backend(); }};
+  return {std::move(name), [options] { return Device::sim(options).backend(); }, false};
 }
 
 }  // namespace
 
-std::vector<BackendFlavour> backend_flavours() {
+std::vector<BackendFlavour> sim_flavours() {
   using namespace std::chrono_literals;
   constexpr std::size_t kMemory = std::size_t{16} << 20;
   std::vector<BackendFlavour> all;
@@ -35,6 +35,12 @@ std::vector<BackendFlavour> backend_flavours() {
     delayed.max_random_delay = 50us;
     all.push_back(flavour("virtual_seed_" + std::to_string(seed), delayed));
   }
+  return all;
+}
+
+std::vector<BackendFlavour> backend_flavours() {
+  std::vector<BackendFlavour> all = sim_flavours();
+  for (BackendFlavour& flavour : cuda_flavours()) all.push_back(std::move(flavour));
   return all;
 }
 
