@@ -72,6 +72,8 @@ struct InjectedHalf {
 
 struct TinyOptions {
   sim::Options device;
+  /// What the engine drives the device through. Empty: the software GPU's own interface.
+  std::function<Device()> engine_device{};
   Config config;
   std::vector<AdamW> groups = {AdamW{}};
   std::vector<TinyRule> rules{};  ///< not empty: the groups, in place of `groups`
@@ -293,7 +295,8 @@ class TinyTrainer {
   static std::uint64_t pack(std::uint64_t step, std::uint32_t i) { return step << 32 | i; }
 
   void make_engine() {
-    engine_.emplace(gpu_.device(), options_.config);
+    engine_.emplace(options_.engine_device ? options_.engine_device() : gpu_.device(),
+                    options_.config);
     groups_.clear();
     ids_.clear();
     in_use_ = 0;
