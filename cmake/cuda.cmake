@@ -38,6 +38,21 @@ function(outboard_cuda_architectures result)
   set(${result} ${found} PARENT_SCOPE)
 endfunction()
 
+# outboard_compile_kernels(<output> <source.cu> <more flags...>)
+function(outboard_compile_kernels output source)
+  set(kernels ${PROJECT_SOURCE_DIR}/src/device/cuda/kernels)
+  add_custom_command(
+    OUTPUT ${output}
+    COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr
+      --threads 0 -I${kernels}/one_lane -I${PROJECT_SOURCE_DIR}/include -I${PROJECT_SOURCE_DIR}/src
+      -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR}/include -MD -MF ${output}.d ${ARGN}
+      -o ${output} ${source}
+    DEPENDS ${source}
+    DEPFILE ${output}.d
+    COMMENT "Compiling the device's kernels"
+    VERBATIM)
+endfunction()
+
 # outboard_add_kernels(<target> <source.cu>): compiles the kernels and makes them part of the target.
 function(outboard_add_kernels target source)
   outboard_cuda_architectures(architectures)
@@ -49,17 +64,7 @@ function(outboard_add_kernels target source)
     endforeach()
   endif()
   set(OUTBOARD_KERNELS ${CMAKE_CURRENT_BINARY_DIR}/kernels.fatbin)
-  set(kernels ${CMAKE_CURRENT_SOURCE_DIR}/cuda/kernels)
-  add_custom_command(
-    OUTPUT ${OUTBOARD_KERNELS}
-    COMMAND ${CUDAToolkit_NVCC_EXECUTABLE} -std=c++20 -O3 -fmad=false --expt-relaxed-constexpr
-      --threads 0 ${codes} -I${kernels}/one_lane -I${PROJECT_SOURCE_DIR}/include
-      -I${PROJECT_SOURCE_DIR}/src -I${PROJECT_SOURCE_DIR} -I${PROJECT_BINARY_DIR}/include
-      -MD -MF ${OUTBOARD_KERNELS}.d -fatbin -o ${OUTBOARD_KERNELS} ${source}
-    DEPENDS ${source}
-    DEPFILE ${OUTBOARD_KERNELS}.d
-    COMMENT "Compiling the device's kernels for ${architectures}"
-    VERBATIM)
+  outboard_compile_kernels(${OUTBOARD_KERNELS} ${source} -fatbin ${codes})
   set(image ${CMAKE_CURRENT_BINARY_DIR}/kernel_image.cpp)
   configure_file(cuda/kernel_image.cpp.in ${image} @ONLY)
   set_source_files_properties(${image} PROPERTIES OBJECT_DEPENDS ${OUTBOARD_KERNELS})

@@ -5,6 +5,7 @@
 
 #include "device/backend.hpp"
 #include "device/backends.hpp"
+#include "device/cuda/make_backend.hpp"
 #include "device/sim/sim_backend.hpp"
 
 namespace outboard {
@@ -22,8 +23,8 @@ std::string_view Device::name() const noexcept {
 }
 
 std::span<const std::string_view> device::built_backends() noexcept {
-  static constexpr std::array<std::string_view, 1> kNames = {"sim"};
-  return kNames;
+  static constexpr std::array<std::string_view, 2> kNames = {"sim", "cuda"};
+  return std::span(kNames).first(cuda::is_built() ? 2 : 1);
 }
 
 }  // namespace outboard

@@ -135,6 +135,21 @@ CUresult cuDeviceGetPCIBusId(char* address, int bytes, CUdevice device) {
   });
 }
 
+// Two more that list devices for people.
+CUresult cuDeviceGetUuid(CUuuid* uuid, CUdevice device) {
+  return anywhere("cuDeviceGetUuid", [&](World&) {
+    *uuid = {};
+    uuid->bytes[15] = static_cast<char>(device);
+    return CUDA_SUCCESS;
+  });
+}
+CUresult cuDeviceTotalMem_v2(std::size_t* bytes, CUdevice number) {
+  return anywhere("cuDeviceTotalMem_v2", [&](World& all) {
+    *bytes = all.machine.device.memory_bytes;
+    return device_at(all, number) == nullptr ? CUDA_ERROR_INVALID_DEVICE : CUDA_SUCCESS;
+  });
+}
+
 CUresult cuDevicePrimaryCtxRetain(CUcontext* context, CUdevice number) {
   return anywhere("cuDevicePrimaryCtxRetain", [&](World& all) {
     FakeDevice* const device = device_at(all, number);
