@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// Tests that draw what they try from a seed. OUTBOARD_TEST_SEED=<n> replays one seed alone.
+/// Tests that draw what they try from a seed. OUTBOARD_TEST_SEED=<n> replays one seed alone;
+/// OUTBOARD_TEST_EVERYTHING makes tests that can take minutes try all that they are able to.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,6 +16,10 @@ inline std::optional<std::uint64_t> chosen_seed() {
   const char* chosen = std::getenv("OUTBOARD_TEST_SEED");
   if (chosen == nullptr) return {};
   return std::strtoull(chosen, nullptr, 10);
+}
+
+inline bool try_everything() {
+  return std::getenv("OUTBOARD_TEST_EVERYTHING") != nullptr;
 }
 
 /// Calls `each` for the seeds from 1 to `count`, or for the chosen one, until a test fails; its
