@@ -123,6 +123,17 @@ class Backend {
   /// Whether streams can wait for flags.
   [[nodiscard]] virtual bool stream_memory_ops() const noexcept = 0;
 
+  /// Operations of one stream that may wait behind an unwritten flag; the call that queues one more
+  /// may block until it is written.
+  [[nodiscard]] virtual std::size_t queue_depth() const noexcept { return SIZE_MAX; }
+  /// Why the device runs no kernels; "": it does. Without them reduce_gradient() and
+  /// pack_gradient() work on the host, copies and fills as ever, and the other kernels throw
+  /// Error{unsupported}.
+  [[nodiscard]] virtual const std::string& why_no_kernels() const noexcept {
+    static const std::string none;
+    return none;
+  }
+
   /// All waiting of caller-facing calls goes through this.
   [[nodiscard]] virtual core::Waiter& waiter() noexcept = 0;
   /// Not null in virtual time: background work must then run on this loop.

@@ -341,12 +341,12 @@ class Engine::Impl {
       }
     }
   }
-
   void log_start() const {
     if (!config_.log) return;
     log_lines(LogLevel::info, describe());
     log_lines(LogLevel::warning, executor_->notes());
     log_lines(LogLevel::warning, simd::environment_problem());
+    log_lines(LogLevel::warning, engine::kernels_problem(*device_.backend()));
   }
 
   Device device_;

@@ -20,4 +20,12 @@ std::unique_ptr<exec::Executor> make_executor(device::Backend& backend,
   return exec::make_virtual_executor(*loop, threads, rates);
 }
 
+std::string kernels_problem(const device::Backend& backend) {
+  const std::string& why = backend.why_no_kernels();
+  if (why.empty()) return "";
+  return "the device runs none of the engine's kernels (" + why +
+         "): norms are made on the host, 2 to 4 bytes per parameter and step more on the link, and "
+         "no state can be on the device; a newer driver helps";
+}
+
 }  // namespace outboard::engine

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "device/backend.hpp"
@@ -20,5 +21,8 @@ namespace outboard::engine {
 [[nodiscard]] std::unique_ptr<exec::Executor> make_executor(
     device::Backend& backend, const topology::Machine& machine,
     const std::vector<std::uint32_t>& threads);
+
+/// For the log, if the device runs none of the engine's kernels; "": it does.
+[[nodiscard]] std::string kernels_problem(const device::Backend& backend);
 
 }  // namespace outboard::engine

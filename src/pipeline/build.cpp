@@ -41,6 +41,7 @@ Pipeline::Pipeline(device::Backend& backend, exec::Executor& executor,
     : config_(with_room_to_move(config)),
       flow_(backend, executor, flow_options(config)),
       node_shares_(flow_) {
+  config_.placement = without_kernels_on_host(config_.placement);
   try {
     {
       std::unique_lock lock(flow_.mutex);

@@ -256,6 +256,7 @@ void Pipeline::append_buckets(const plan::PlacedModel& placed) {
   }
   flow_.set_homes(homes);
   require_streamable(homes, "commit()");
+  require_kernels(homes, "commit()");
   // An update of each bucket or a norm of each segment, a task for each buffer of the rings, and
   // with an open gate one for the scalars of each bucket.
   flow_.executor.reserve(std::max(flow_.buckets.size(), flow_.segments.size()) + 64 +
@@ -276,7 +277,8 @@ void Pipeline::append_memory(std::unique_lock<std::mutex>& lock, const topology:
   }
   append_packing();
   flow_.options.uploads_ahead = flow_.backend.stream_memory_ops() && all_slots_direct() &&
-                                config_.schedule != Schedule::serial && !flow_.open_gate();
+                                config_.schedule != Schedule::serial && !flow_.open_gate() &&
+                                uploads_fit_queue();
 }
 
 void Pipeline::append_host_memory(std::unique_lock<std::mutex>& lock,
@@ -371,7 +373,8 @@ void Pipeline::append_packing() {
   bool any = false;
   for (std::uint32_t i = generation.first_bucket; i < generation.end_bucket; ++i) {
     plan::Bucket& bucket = flow_.layout.buckets[i];
-    if (!flow_.buckets[i].slot.direct || flow_.sums != nullptr) bucket.pack_nothing();
+    const bool goes_alone = !flow_.buckets[i].slot.direct || flow_.sums != nullptr;
+    if (goes_alone || !flow_.backend.why_no_kernels().empty()) bucket.pack_nothing();
     any = any || bucket.packed_segments > 0;
   }
   if (!any) return;

@@ -197,6 +197,16 @@ std::string Pipeline::describe_pages() const {
   return text + "\n";
 }
 
+/// A step() that queued more than the stream takes would wait for updates that its own lock keeps
+/// from being reported. For each bucket: the flag, the readers, copies, and an event.
+bool Pipeline::uploads_fit_queue() const {
+  std::size_t operations = 0;
+  for (const plan::Bucket& bucket : flow_.layout.buckets) {
+    operations += bucket.segments - bucket.packed_segments + 4;
+  }
+  return operations <= flow_.backend.queue_depth();
+}
+
 std::string Pipeline::describe() {
   std::string text = describe_placement();
   if (slots_ == 0) return text;

@@ -27,9 +27,11 @@ void Pipeline::move(std::unique_lock<std::mutex>& lock, const PlacementChange& c
   next.device_fraction = change.device_fraction;
   if (change.device_budget_bytes) next.device_budget_bytes = *change.device_budget_bytes;
   next.validate();
+  next.placement = without_kernels_on_host(next.placement);
   const std::vector<plan::Home> homes =
       plan::homes_of(flow_.layout, plan::wish_of(next, flow_.state_bytes().fewest));
   require_streamable(homes, "set_placement()");
+  require_kernels(homes, "set_placement()");
   if (homes != flow_.homes()) move_to(lock, homes, next.device_budget_bytes);
   // Not all of it: `log` may be what calls.
   config_.placement = next.placement;
@@ -49,6 +51,22 @@ void Pipeline::wait_for_idle(std::unique_lock<std::mutex>& lock) {
   flow_.wait_until(
       lock, [&] { return flow_.tasks_pending == 0 && flow_.callbacks_pending == 0; },
       "a move of state: gradients on their way");
+}
+
+Placement Pipeline::without_kernels_on_host(Placement placement) const {
+  const bool kernels = flow_.backend.why_no_kernels().empty();
+  return kernels || placement != Placement::automatic ? placement : Placement::host;
+}
+
+void Pipeline::require_kernels(const std::vector<plan::Home>& homes, const char* call) const {
+  const std::string& why = flow_.backend.why_no_kernels();
+  const bool all_on_host =
+      std::ranges::all_of(homes, [](plan::Home home) { return home == plan::Home::host; });
+  if (why.empty() || all_on_host) return;
+  throw Error(ErrorCode::unsupported,
+              std::string(call) +
+                  ": no state on the device, which runs no kernels of the engine's: " + why +
+                  "; use Placement::host, or a newer driver");
 }
 
 void Pipeline::require_streamable(const std::vector<plan::Home>& homes, const char* call) const {

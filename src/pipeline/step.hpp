@@ -168,6 +168,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   [[nodiscard]] std::optional<std::size_t> unpinned_slots() const;
   [[nodiscard]] BounceRing* largest_ring() const;
   [[nodiscard]] bool all_slots_direct() const;
+  [[nodiscard]] bool uploads_fit_queue() const;
   void append_ring();
   void append_packing();
   void append_events();
@@ -193,6 +194,8 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void move(std::unique_lock<std::mutex>& lock, const PlacementChange& change);
   void move_to(std::unique_lock<std::mutex>& lock, const std::vector<plan::Home>& homes,
                std::size_t budget_bytes);
+  [[nodiscard]] Placement without_kernels_on_host(Placement placement) const;
+  void require_kernels(const std::vector<plan::Home>& homes, const char* call) const;
   void require_streamable(const std::vector<plan::Home>& homes, const char* call) const;
   enum class Keep : std::uint8_t { nothing, held };  ///< of what is held on the device now
   [[nodiscard]] DeviceRoom device_room(const std::vector<plan::Home>& homes,

@@ -18,21 +18,6 @@ namespace {
 
 constexpr std::uint64_t kSeeds = 60, kEverySeed = 600;
 
-TinyOptions draw_options(std::uint64_t seed) {
-  Draw draw(seed);
-  TinyOptions options = small_model();
-  options.device.memory_bytes = std::size_t{8} << 20;
-  options.device.seed = seed;
-  draw_device(draw, options.device);
-  draw_config(draw, options.config);
-  const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
-                                             Schedule::exact};
-  options.config.schedule = schedules.at(draw.below(schedules.size()));
-  round_fraction(options);
-  draw_trainer(draw, options);
-  return options;
-}
-
 TEST(CudaBits, DelaysOrdersAndOptionsNeverChangeABit) {
   TinyOptions plain = small_model();
   plain.config.schedule = Schedule::serial;

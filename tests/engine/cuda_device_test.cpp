@@ -13,6 +13,7 @@
 namespace outboard::testing {
 namespace {
 
+constexpr int kOutOfMemory = 2;
 constexpr int kNoDevice = 100;
 constexpr int kVersionMismatch = 803;
 
@@ -35,9 +36,11 @@ TEST(CudaDevice, SaysWhyThereIsNone) {
   expect_error(ErrorCode::unsupported, {"cuInit", "803", "reboot"}, [] { (void)Device::cuda(0); });
 }
 
-TEST(CudaDevice, SaysThatItsKernelsDoNotLoad) {
-  fake_cuda::start({.devices = 1, .kernels_load = false});
-  expect_error(ErrorCode::device_failure, {"cuModuleLoadData", "no kernel image"},
+/// Another failure than that the driver has no code for the device.
+TEST(CudaDevice, SaysThatItsKernelsFailedToLoad) {
+  fake_cuda::start({.devices = 1});
+  fake_cuda::fail({.call = "cuModuleLoadData", .nth = 1, .result = kOutOfMemory});
+  expect_error(ErrorCode::device_failure, {"cuModuleLoadData", "out of memory"},
                [] { (void)Device::cuda(0); });
   EXPECT_EQ(fake_cuda::live().contexts, 0u);
 }

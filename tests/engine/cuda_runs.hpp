@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,8 +20,8 @@ namespace outboard::testing {
 inline constexpr std::uint64_t kSteps = 5;
 
 /// A machine of one device with these options; the engine drives it as it would a GPU.
-inline sim::Gpu play(TinyOptions& options) {
-  fake_cuda::start({.devices = 1, .device = options.device});
+inline sim::Gpu play(TinyOptions& options, bool kernels_load = true) {
+  fake_cuda::start({.devices = 1, .device = options.device, .kernels_load = kernels_load});
   const auto& rates = options.device.rates.host_elems_per_s;
   const device::cuda::Clock clock = {.loop = fake_cuda::loop_of(0),
                                      .host_elems_per_s = rates.empty() ? 0.0 : rates.front()};
@@ -48,6 +49,22 @@ inline void expect_nothing_left(const std::string& whose) {
   EXPECT_EQ(live.modules, 0u) << whose;
   EXPECT_EQ(live.registrations, 0u) << whose;
   EXPECT_EQ(live.host_allocations, 0u) << whose;
+}
+
+/// Everything but what the driver can load.
+inline TinyOptions draw_options(std::uint64_t seed) {
+  Draw draw(seed);
+  TinyOptions options = small_model();
+  options.device.memory_bytes = std::size_t{8} << 20;
+  options.device.seed = seed;
+  draw_device(draw, options.device);
+  draw_config(draw, options.config);
+  const std::array<Schedule, 4> schedules = {Schedule::serial, Schedule::blocking, Schedule::exact,
+                                             Schedule::exact};
+  options.config.schedule = schedules.at(draw.below(schedules.size()));
+  round_fraction(options);
+  draw_trainer(draw, options);
+  return options;
 }
 
 }  // namespace outboard::testing

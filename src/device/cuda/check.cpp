@@ -14,7 +14,22 @@ std::string describe(const DriverApi& api, CUresult result, const char* call,
   return said + ": " + text + " (" + name + ", " + std::to_string(static_cast<int>(result)) + ")";
 }
 
+bool is_no_code(CUresult result) noexcept {
+  switch (result) {
+    case CUDA_ERROR_INVALID_IMAGE:
+    case CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case CUDA_ERROR_INVALID_PTX:
+    case CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+    case CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case CUDA_ERROR_JIT_COMPILATION_DISABLED:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool is_sticky(CUresult result) noexcept {
+  if (is_no_code(result)) return false;
   switch (result) {
     case CUDA_SUCCESS:
     case CUDA_ERROR_NOT_READY:
@@ -26,7 +41,6 @@ bool is_sticky(CUresult result) noexcept {
     case CUDA_ERROR_NOT_PERMITTED:
     case CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED:
     case CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED:
-    case CUDA_ERROR_NO_BINARY_FOR_GPU:
       return false;
     default:
       return true;

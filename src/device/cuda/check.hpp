@@ -12,6 +12,10 @@ namespace outboard::device::cuda {
 [[nodiscard]] std::string describe(const DriverApi& api, CUresult result, const char* call,
                                    const std::string& what);
 
+/// Whether a module was refused because this driver has no code of it for the device, nor makes
+/// any.
+[[nodiscard]] bool is_no_code(CUresult result) noexcept;
+
 /// Whether the context is gone for good: every later call of it fails too.
 [[nodiscard]] bool is_sticky(CUresult result) noexcept;
 

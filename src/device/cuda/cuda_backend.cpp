@@ -36,15 +36,25 @@ CudaBackend::CudaBackend(int ordinal, const Clock& clock)
       waiter_(clock.loop != nullptr ? core::make_virtual_waiter(*clock.loop)
                                     : core::make_polling_waiter([this] { poll(); })),
       mailbox_(std::make_unique<Mailbox>(clock.loop)),
+      host_norm_(context_),
       words_(context_),
       events_(next_tag(), "event"),
       flags_(next_tag(), "flag") {
   try {
-    kernels_ = std::make_unique<Kernels>(context_);
+    load_kernels();
     stream_memory_ops_ = can_wait_for_words();
   } catch (...) {
     give_back_all();
     throw;
+  }
+}
+
+void CudaBackend::load_kernels() {
+  try {
+    kernels_ = std::make_unique<Kernels>(context_);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unsupported) throw;
+    why_no_kernels_ = error.what();
   }
 }
 
@@ -73,7 +83,7 @@ void CudaBackend::give_back_all() noexcept {
   try {
     const Current current(context_);
     for (auto& [handle, lane] : lanes_) {
-      const auto stream = reinterpret_cast<CUstream>(handle);
+      CUstream stream = stream_handle(handle);
       if (lane->own && !lost()) (void)api_.stream_synchronize(stream);
       close_lane(*lane);
       if (lane->own) (void)api_.stream_destroy(stream);
@@ -167,7 +177,7 @@ void* CudaBackend::allocate(std::size_t bytes) {
     (void)api_.memory_free(address);
     throw;
   }
-  return reinterpret_cast<void*>(address);
+  return pointer_of(address);
 }
 
 void CudaBackend::release(void* address) noexcept {

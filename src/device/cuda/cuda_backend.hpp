@@ -18,6 +18,7 @@
 #include "device/backend.hpp"
 #include "device/cuda/context.hpp"
 #include "device/cuda/flag_words.hpp"
+#include "device/cuda/host_norm.hpp"
 #include "device/cuda/kernels.hpp"
 #include "device/cuda/mailbox.hpp"
 #include "device/handle_table.hpp"
@@ -42,6 +43,10 @@ class CudaBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const noexcept override { return context_.device_name(); }
   [[nodiscard]] bool stream_memory_ops() const noexcept override { return stream_memory_ops_; }
+  [[nodiscard]] std::size_t queue_depth() const noexcept override { return kQueueDepth; }
+  [[nodiscard]] const std::string& why_no_kernels() const noexcept override {
+    return why_no_kernels_;
+  }
   [[nodiscard]] core::Waiter& waiter() noexcept override { return *waiter_; }
   [[nodiscard]] core::VirtualLoop* virtual_loop() noexcept override { return clock_.loop; }
   [[nodiscard]] double host_elems_per_s(std::uint32_t node) const noexcept override;
@@ -98,6 +103,7 @@ class CudaBackend final : public Backend {
     bool own = false;
     CUstream notes = nullptr;  ///< waits for events of the stream and runs host functions
     CUdeviceptr blocks = 0;    ///< room for kBlocksOfLane BlockScalars
+    NormRoom norm;             ///< without kernels
     Mailbox::Pending pending = 0;
   };
   struct EventState {
@@ -107,6 +113,8 @@ class CudaBackend final : public Backend {
     Lane* lane = nullptr;  ///< of the last record
   };
   static constexpr std::uint64_t kBlocksOfLane = 8192;
+  /// Drivers have been seen to take about a thousand; the rest is for events that readers add.
+  static constexpr std::size_t kQueueDepth = 768;
 
   [[nodiscard]] bool register_chunk(std::span<std::byte> memory) override;
   void unregister_chunk(std::span<std::byte> memory) noexcept override;
@@ -115,6 +123,7 @@ class CudaBackend final : public Backend {
   void queue_copy_to_device(void* device_dst, std::span<const std::byte> host_src,
                             NativeStream stream) override;
 
+  void load_kernels();
   [[nodiscard]] bool can_wait_for_words();
   void give_back_all() noexcept;
 
@@ -134,6 +143,8 @@ class CudaBackend final : public Backend {
   [[nodiscard]] Event make_event(bool timed);
   void check_device_range(const void* address, std::size_t bytes) const;
   void check_elements(simd::ConstElements at, std::uint64_t elems) const;
+  /// @throws Error{unsupported} where there are none.
+  [[nodiscard]] const Kernels& kernels(const char* call) const;
   void reduce(NativeStream stream, simd::ConstElements grad, std::uint64_t elems, void* packed,
               void* scalars, const char* call);
   template <class RuleScalars>
@@ -147,7 +158,9 @@ class CudaBackend final : public Backend {
   bool stream_memory_ops_ = false;
   std::unique_ptr<core::Waiter> waiter_;
   std::unique_ptr<Mailbox> mailbox_;
-  std::unique_ptr<Kernels> kernels_;
+  std::unique_ptr<Kernels> kernels_;  // null: the driver does not load them
+  std::string why_no_kernels_;
+  HostNorm host_norm_;
   FlagWords words_;
 
   mutable std::mutex mutex_;

@@ -10,7 +10,7 @@ namespace outboard::device::cuda {
 namespace {
 
 CUstream native(NativeStream stream) {
-  return reinterpret_cast<CUstream>(stream.value);
+  return stream_handle(stream.value);
 }
 NativeStream handle_of(CUstream stream) {
   return {reinterpret_cast<std::uintptr_t>(stream)};
@@ -60,6 +60,7 @@ void CudaBackend::close_lane(Lane& lane) noexcept {
   }
   (void)api_.stream_destroy(lane.notes);
   (void)api_.memory_free(lane.blocks);
+  host_norm_.give_back(lane.norm);
 }
 
 void CudaBackend::destroy_stream(NativeStream stream) noexcept {
@@ -92,9 +93,9 @@ CUstream CudaBackend::stream_of(NativeStream stream, const char* call) const {
                               ? CUDA_ERROR_INVALID_HANDLE
                               : api_.stream_context(native(stream), &context);
   if (result == CUDA_ERROR_INVALID_HANDLE || result == CUDA_ERROR_INVALID_VALUE) {
-    throw Error(ErrorCode::invalid_argument,
-                std::string(call) + ": no live stream of this device has handle " +
-                    std::to_string(stream.value));
+    throw Error(ErrorCode::invalid_argument, std::string(call) +
+                                                 ": no live stream of this device has handle " +
+                                                 std::to_string(stream.value));
   }
   require(result, "cuStreamGetCtx", {call});
   if (context == context_.handle()) return native(stream);
@@ -149,7 +150,7 @@ void CudaBackend::record(Event event, NativeStream stream) {
   require_sound("record");
   EventState& state = events_.at(event.index, "record");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "record");
+  CUstream on = stream_of(stream, "record");
   Lane& lane = lane_of(stream);
   require(api_.event_record(state.handle, on), "cuEventRecord", {lane.name.c_str()});
   state.recorded = true;
@@ -161,7 +162,7 @@ void CudaBackend::wait_event(NativeStream stream, Event event) {
   require_sound("wait_event");
   const EventState& state = events_.at(event.index, "wait_event");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "wait_event");
+  CUstream on = stream_of(stream, "wait_event");
   if (!state.recorded) return;
   require(api_.stream_wait_event(on, state.handle, 0), "cuStreamWaitEvent");
 }
@@ -268,7 +269,7 @@ void CudaBackend::wait_flag(NativeStream stream, Flag flag, std::uint32_t value)
   require_sound("wait_flag");
   FlagState& state = flags_.at(flag.index, "wait_flag");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "wait_flag");
+  CUstream on = stream_of(stream, "wait_flag");
   require(api_.stream_wait_value(on, state.address, value, CU_STREAM_WAIT_VALUE_GEQ),
           "cuStreamWaitValue32_v2");
   state.awaited = value;

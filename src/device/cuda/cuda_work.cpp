@@ -47,7 +47,7 @@ void CudaBackend::queue_copy_to_host(std::span<std::byte> host_dst, const void* 
   const Lock lock(mutex_);
   require_sound("copy_to_host");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "copy_to_host");
+  CUstream on = stream_of(stream, "copy_to_host");
   check_device_range(device_src, host_dst.size());
   if (host_dst.empty()) return;
   require(api_.copy_to_host(host_dst.data(), address_of(device_src), host_dst.size(), on),
@@ -59,7 +59,7 @@ void CudaBackend::queue_copy_to_device(void* device_dst, std::span<const std::by
   const Lock lock(mutex_);
   require_sound("copy_to_device");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "copy_to_device");
+  CUstream on = stream_of(stream, "copy_to_device");
   check_device_range(device_dst, host_src.size());
   if (host_src.empty()) return;
   require(api_.copy_to_device(address_of(device_dst), host_src.data(), host_src.size(), on),
@@ -71,7 +71,7 @@ void CudaBackend::copy_on_device(void* device_dst, const void* device_src, std::
   const Lock lock(mutex_);
   require_sound("copy_on_device");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "copy_on_device");
+  CUstream on = stream_of(stream, "copy_on_device");
   check_device_range(device_dst, bytes);
   check_device_range(device_src, bytes);
   if (bytes == 0) return;
@@ -84,7 +84,7 @@ void CudaBackend::fill(NativeStream stream, simd::Elements dst, std::uint64_t el
   const Lock lock(mutex_);
   require_sound("fill");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "fill");
+  CUstream on = stream_of(stream, "fill");
   check_elements({dst.data, dst.format}, elems);
   if (elems == 0) return;
   if (dst.format == simd::Format::f32) {
@@ -99,10 +99,15 @@ void CudaBackend::fill_zero(NativeStream stream, void* dst, std::size_t bytes) {
   const Lock lock(mutex_);
   require_sound("fill_zero");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "fill_zero");
+  CUstream on = stream_of(stream, "fill_zero");
   check_device_range(dst, bytes);
   if (bytes == 0) return;
   require(api_.set_bytes(address_of(dst), 0, bytes, on), "cuMemsetD8Async", {"bytes", bytes});
+}
+
+const Kernels& CudaBackend::kernels(const char* call) const {
+  if (kernels_ != nullptr) return *kernels_;
+  throw Error(ErrorCode::unsupported, std::string(call) + ": no kernels: " + why_no_kernels_);
 }
 
 // --- the norm ---
@@ -123,11 +128,18 @@ void CudaBackend::reduce(NativeStream stream, simd::ConstElements grad, std::uin
   const Lock lock(mutex_);
   require_sound(call);
   const Current current(context_);
-  const CUstream on = stream_of(stream, call);
+  CUstream on = stream_of(stream, call);
   check_elements(grad, elems);
   if (packed != nullptr) check_elements({packed, grad.format}, elems);
   check_device_range(scalars, sizeof(GradientScalars));
-  auto* const blocks = reinterpret_cast<BlockScalars*>(lane_of(stream).blocks);
+  if (kernels_ == nullptr) {
+    host_norm_.queue(on, lane_of(stream).norm, grad, elems, scalars);
+    if (packed == nullptr || elems == 0) return;
+    const std::size_t bytes = elems * simd::format_bytes(grad.format);
+    return require(api_.copy_on_device(address_of(packed), address_of(grad.data), bytes, on),
+                   "cuMemcpyDtoDAsync_v2", {"bytes", bytes});
+  }
+  auto* const blocks = static_cast<BlockScalars*>(pointer_of(lane_of(stream).blocks));
   const std::size_t size = simd::format_bytes(grad.format);
   constexpr std::uint64_t kRound = kBlocksOfLane * kTreeBlockElems;
   std::uint64_t first = 0;
@@ -150,11 +162,11 @@ void CudaBackend::unpack(NativeStream stream, const DeviceUnpack& work) {
   const Lock lock(mutex_);
   require_sound("unpack");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "unpack");
+  CUstream on = stream_of(stream, "unpack");
   check_elements(work.packed, work.elems);
   check_device_range(work.weights, work.count * sizeof(PackedWeight));
   // A block of threads for each weight: they are small.
-  kernels_->launch(
+  kernels("unpack").launch(
       KernelName::unpack, {work.count, kUnpackThreads}, on,
       UnpackArguments{work.packed.data, work.weights, work.count,
                       static_cast<std::uint32_t>(simd::format_bytes(work.packed.format))});
@@ -164,19 +176,20 @@ void CudaBackend::accumulate(NativeStream stream, const DeviceAccumulate& work) 
   const Lock lock(mutex_);
   require_sound("accumulate");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "accumulate");
+  CUstream on = stream_of(stream, "accumulate");
   check_elements(work.grad, work.elems);
   check_device_range(work.sum_fp32, work.elems * sizeof(float));
-  kernels_->launch(KernelName::accumulate, kernels_->shape_for(work.elems), on,
-                   AccumulateArguments{work.grad.data, static_cast<float*>(work.sum_fp32),
-                                       work.elems, format_of(work.grad.format), work.first});
+  kernels("accumulate")
+      .launch(KernelName::accumulate, kernels("accumulate").shape_for(work.elems), on,
+              AccumulateArguments{work.grad.data, static_cast<float*>(work.sum_fp32), work.elems,
+                                  format_of(work.grad.format), work.first});
 }
 
 void CudaBackend::update(NativeStream stream, const DeviceUpdate& work) {
   const Lock lock(mutex_);
   require_sound("update");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "update");
+  CUstream on = stream_of(stream, "update");
   const std::size_t bytes = work.elems * sizeof(float);
   // The second phase of LAMB has the gradient in its moments and reads it no more.
   if (work.lr_trust == nullptr) check_elements(work.grad, work.elems);
@@ -188,6 +201,7 @@ void CudaBackend::update(NativeStream stream, const DeviceUpdate& work) {
   if (work.overflow_count != nullptr)
     check_device_range(work.overflow_count, sizeof(std::uint64_t));
   if (work.lr_trust != nullptr) check_device_range(work.lr_trust, sizeof(float));
+  (void)kernels("update");
   std::visit([&](const auto& scalars) { launch_update(on, work, scalars, kernel_of(scalars)); },
              work.scalars);
 }
@@ -219,7 +233,7 @@ void CudaBackend::lamb_moments(NativeStream stream, const DeviceLambMoments& wor
   const Lock lock(mutex_);
   require_sound("lamb_moments");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "lamb_moments");
+  CUstream on = stream_of(stream, "lamb_moments");
   const std::uint64_t blocks = tree_blocks(work.elems);
   check_elements(work.grad, work.elems);
   for (const void* floats : {work.param, static_cast<const void*>(work.state[0]),
@@ -227,41 +241,43 @@ void CudaBackend::lamb_moments(NativeStream stream, const DeviceLambMoments& wor
     check_device_range(floats, work.elems * sizeof(float));
   }
   check_device_range(work.norms, blocks * sizeof(simd::BlockNorms));
-  kernels_->launch(
-      KernelName::lamb_moments, {blocks, kReduceThreads}, on,
-      LambMomentsArguments{work.grad.data, static_cast<const float*>(work.param),
-                           static_cast<float*>(work.state[0]), static_cast<float*>(work.state[1]),
-                           work.elems, work.scalars, format_of(work.grad.format),
-                           static_cast<simd::BlockNorms*>(work.norms)});
+  kernels("lamb_moments")
+      .launch(KernelName::lamb_moments, {blocks, kReduceThreads}, on,
+              LambMomentsArguments{work.grad.data, static_cast<const float*>(work.param),
+                                   static_cast<float*>(work.state[0]),
+                                   static_cast<float*>(work.state[1]), work.elems, work.scalars,
+                                   format_of(work.grad.format),
+                                   static_cast<simd::BlockNorms*>(work.norms)});
 }
 
 void CudaBackend::lamb_trust(NativeStream stream, const DeviceLambTrust& work) {
   const Lock lock(mutex_);
   require_sound("lamb_trust");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "lamb_trust");
+  CUstream on = stream_of(stream, "lamb_trust");
   check_device_range(work.norms, work.blocks * sizeof(simd::BlockNorms));
   check_device_range(work.lr_trust, sizeof(float));
-  kernels_->launch(KernelName::lamb_trust, {1, 1}, on,
-                   LambTrustArguments{static_cast<const simd::BlockNorms*>(work.norms), work.blocks,
-                                      work.lr, static_cast<float*>(work.lr_trust)});
+  kernels("lamb_trust")
+      .launch(KernelName::lamb_trust, {1, 1}, on,
+              LambTrustArguments{static_cast<const simd::BlockNorms*>(work.norms), work.blocks,
+                                 work.lr, static_cast<float*>(work.lr_trust)});
 }
 
 void CudaBackend::digest(NativeStream stream, const DeviceDigest& work) {
   const Lock lock(mutex_);
   require_sound("digest");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "digest");
+  CUstream on = stream_of(stream, "digest");
   for (const void* floats : {work.param, work.state[0], work.state[1], work.ema}) {
     if (floats != nullptr) check_device_range(floats, work.elems * sizeof(float));
   }
   check_device_range(work.sum, sizeof(std::uint64_t));
-  kernels_->launch(KernelName::digest, kernels_->shape_for(work.elems), on,
-                   DigestArguments{static_cast<const float*>(work.param),
-                                   static_cast<const float*>(work.state[0]),
-                                   static_cast<const float*>(work.state[1]),
-                                   static_cast<const float*>(work.ema), work.elems, work.parameter,
-                                   work.first_element, static_cast<std::uint64_t*>(work.sum)});
+  kernels("digest").launch(
+      KernelName::digest, kernels("digest").shape_for(work.elems), on,
+      DigestArguments{
+          static_cast<const float*>(work.param), static_cast<const float*>(work.state[0]),
+          static_cast<const float*>(work.state[1]), static_cast<const float*>(work.ema), work.elems,
+          work.parameter, work.first_element, static_cast<std::uint64_t*>(work.sum)});
 }
 
 void CudaBackend::to_float(NativeStream stream, void* dst_fp32, simd::ConstElements src,
@@ -269,12 +285,13 @@ void CudaBackend::to_float(NativeStream stream, void* dst_fp32, simd::ConstEleme
   const Lock lock(mutex_);
   require_sound("to_float");
   const Current current(context_);
-  const CUstream on = stream_of(stream, "to_float");
+  CUstream on = stream_of(stream, "to_float");
   check_elements(src, elems);
   check_device_range(dst_fp32, elems * sizeof(float));
-  kernels_->launch(
-      KernelName::to_float, kernels_->shape_for(elems), on,
-      ToFloatArguments{src.data, static_cast<float*>(dst_fp32), elems, format_of(src.format)});
+  kernels("to_float")
+      .launch(
+          KernelName::to_float, kernels("to_float").shape_for(elems), on,
+          ToFloatArguments{src.data, static_cast<float*>(dst_fp32), elems, format_of(src.format)});
 }
 
 }  // namespace outboard::device::cuda

@@ -5,6 +5,7 @@
 
 #include <cudaTypedefs.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -72,5 +73,15 @@ struct DriverApi {
 /// @throws Error{unsupported} saying which it is: no library, a driver too old (and which call it
 /// lacks), no device, devices that this process may not use; and what to do.
 [[nodiscard]] const DriverApi& driver();
+
+/// The driver's numbers as what they are.
+// NOLINTBEGIN(performance-no-int-to-ptr)
+[[nodiscard]] inline void* pointer_of(CUdeviceptr address) noexcept {
+  return reinterpret_cast<void*>(address);
+}
+[[nodiscard]] inline CUstream stream_handle(std::uint64_t value) noexcept {
+  return reinterpret_cast<CUstream>(value);
+}
+// NOLINTEND(performance-no-int-to-ptr)
 
 }  // namespace outboard::device::cuda

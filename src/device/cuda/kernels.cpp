@@ -3,6 +3,9 @@
 
 #include <algorithm>
 
+#include "device/cuda/check.hpp"
+#include "outboard/error.hpp"
+
 namespace outboard::device::cuda {
 namespace {
 
@@ -17,7 +20,7 @@ constexpr std::uint32_t kThreads = 256;
 // Of one thread at a time: 16 bytes of a 16-bit format.
 constexpr std::uint64_t kElemsPerThread = 8;
 // Blocks for each multiprocessor: enough to hide memory's latency, few enough to start at once.
-constexpr int kBlocksPerProcessor = 8;
+constexpr std::uint64_t kBlocksPerProcessor = 8;
 
 }  // namespace
 
@@ -29,9 +32,12 @@ Kernels::Kernels(const Context& context) : context_(context) {
   const Current current(context);
   const DriverApi& api = context.api();
   const int processors = context.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
-  most_blocks_ = static_cast<std::uint64_t>(std::max(1, processors) * kBlocksPerProcessor);
-  context.require(api.module_load(&module_, kernel_image()), "cuModuleLoadData",
-                  {"(the engine's kernels)"});
+  most_blocks_ = static_cast<std::uint64_t>(std::max(1, processors)) * kBlocksPerProcessor;
+  const CUresult loaded = api.module_load(&module_, kernel_image());
+  if (is_no_code(loaded)) {
+    throw Error(ErrorCode::unsupported, describe(api, loaded, "cuModuleLoadData", ""));
+  }
+  context.require(loaded, "cuModuleLoadData", {"(the engine's kernels)"});
   try {
     for (std::size_t i = 0; i < kKernels; ++i) {
       context.require(api.module_function(&functions_[i], module_, kSymbols[i]),
@@ -56,7 +62,7 @@ void Kernels::launch_raw(KernelName kernel, const LaunchShape& shape, CUstream s
                          void* arguments) const {
   if (shape.blocks == 0) return;
   void* parameters[] = {arguments};
-  const CUfunction function = functions_[static_cast<std::size_t>(kernel)];
+  CUfunction function = functions_[static_cast<std::size_t>(kernel)];
   const auto blocks = static_cast<unsigned>(shape.blocks);
   context_.require(context_.api().launch_kernel(function, blocks, 1, 1, shape.threads, 1, 1, 0,
                                                 stream, parameters, nullptr),

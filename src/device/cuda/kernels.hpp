@@ -46,7 +46,8 @@ struct LaunchShape {
 /// Calls need the context to be current.
 class Kernels {
  public:
-  /// Loads the module. @throws Error{device_failure} saying what the driver says if it cannot.
+  /// Loads the module. @throws Error{unsupported} if the driver has no code of it for the device
+  /// and makes none, Error{device_failure} for any other failure; both say what the driver says.
   explicit Kernels(const Context& context);
   ~Kernels();
   Kernels(const Kernels&) = delete;
