@@ -5,44 +5,14 @@
 # move_pages() are the kernel's own. Nothing is changed on this machine.
 #   tools/numa_check.sh              all machines
 #   tools/numa_check.sh two          only that one (two, four, memory-only)
-# Installs or fetches what it needs, Debian packages only, into build/numa.
+# Installs or fetches what it needs, Debian packages only, into build/guest and build/numa.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/lib.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/../scripts/guest.sh"
 cd "$root"
 
 out=build/numa
-kernel=$out/vmlinuz
 boot_seconds=240 # some 60 on an idle machine; three of them, within the stage's own limit
-
-# Debian's own kernel, unpacked and not installed.
-fetch_kernel() {
-  [[ ! -e $kernel ]] || return 0
-  is_debian || die "NUMA is not checked: put an x86-64 Linux kernel with CONFIG_NUMA at $kernel"
-  local package
-  package=$(apt-cache depends linux-image-amd64 | sed -n 's/ *Depends: //p' | head -n 1)
-  if [[ -z $package ]]; then
-    as_root apt-get update -q >&2
-    package=$(apt-cache depends linux-image-amd64 | sed -n 's/ *Depends: //p' | head -n 1)
-  fi
-  rm -rf "$out/kernel" && mkdir -p "$out/kernel"
-  (cd "$out/kernel" && apt-get download -q -o APT::Sandbox::User="$(id -un)" "$package" >&2)
-  dpkg-deb --fsys-tarfile "$out"/kernel/*.deb | tar -x -C "$out/kernel" --wildcards './boot/vmlinuz-*'
-  mv "$out"/kernel/boot/vmlinuz-* "$kernel"
-  rm -rf "$out/kernel"
-}
-
-# A root file system in memory: the program as /init, and the shared libraries that it loads.
-make_initramfs() {
-  local program=$1 tree=$out/tree library
-  rm -rf "$tree" && mkdir -p "$tree"/{proc,sys,dev,tmp}
-  cp "$program" "$tree/init"
-  strip "$tree/init"
-  for library in $(ldd "$program" | grep -o '/[^ ]*'); do
-    mkdir -p "$tree$(dirname "$library")"
-    cp -L "$library" "$tree$library"
-  done
-  (cd "$tree" && find . | cpio --quiet -o -H newc) >"$out/initramfs"
-}
 
 # boot <name> <qemu's description of the nodes...>
 boot() {
@@ -50,9 +20,7 @@ boot() {
   shift
   local log=$out/$name.log
   printf '=== %s\n' "$name"
-  timeout --foreground "$boot_seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max -m 768 \
-    -kernel "$kernel" -initrd "$out/initramfs" -append 'console=ttyS0 quiet panic=-1' \
-    -nographic -no-reboot "$@" </dev/null >"$log" 2>&1 || status=$?
+  boot_guest "$out" "$log" "$boot_seconds" '' -m 768 "$@" || status=$?
   # The kernel ends lines as terminals want them.
   tr -d '\r' <"$log" | sed -n '/^nodes:/,$p'
   ((status != 124)) || die "$name: no end after $boot_seconds s; see $log"
@@ -71,11 +39,11 @@ machine_four() { boot four -smp 4 $(node 0 160 0) $(node 1 256 1) $(node 2 160 2
 machine_memory_only() { boot memory-only -smp 2 $(node 0 384 0) $(node 1 128) $(node 2 256 1); }
 
 [[ $(uname -m) == x86_64 ]] || die "NUMA is checked on x86-64 machines only"
-ensure_packages "${build_packages[@]}" qemu-system-x86 cpio binutils
-mkdir -p "$out"
+ensure_packages "${build_packages[@]}" "${guest_packages[@]}"
 fetch_kernel
 build_preset release --target numa_guest
-make_initramfs build/release/bin/numa_guest
+rm -rf "$out" && mkdir -p "$out"
+make_initramfs build/release/bin/numa_guest "$out"
 for machine in "${@:-two four memory-only}"; do
   for name in $machine; do
     "machine_${name//-/_}"
