@@ -122,8 +122,13 @@ std::vector<LlmcTensor> llmc_tensors(const LlmcShape& shape) {
 }
 
 std::uint64_t llmc_file_bytes(const LlmcShape& shape) {
-  const LlmcTensor last = llmc_tensors(shape).back();
-  return last.offset + last.elems() * dtype_bytes(shape.dtype);
+  // Not by way of the tensors: a header of 1 KiB may claim 49,156 of them.
+  std::uint64_t block = 0;
+  for (const BlockTensor& tensor : kBlock) {
+    block += tensor.out * shape.width * (tensor.in == 0 ? 1 : tensor.in * shape.width);
+  }
+  const std::uint64_t rows = shape.padded_vocab + shape.context + 2;  // wte, wpe, ln_f
+  return kLlmcHeaderBytes + (rows * shape.width + shape.layers * block) * dtype_bytes(shape.dtype);
 }
 
 }  // namespace outboard::ckpt
