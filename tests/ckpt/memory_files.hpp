@@ -189,6 +189,7 @@ class MemoryFiles final : public ckpt::FileSystem {
     return look([&]() -> ckpt::CallResult {
       const int id = find(path);
       if (id < 0) return {-1, ENOENT};
+      if (!nodes_[id].is_folder) return {-1, ENOTDIR};
       names.clear();
       for (const auto& entry : nodes_[id].entries) names.push_back(entry.first);
       return {0, 0};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Any bytes as a manifest: refused by name, or read and written again to the same values. The
-// checksum is made right first, or nothing behind it would ever be reached.
+// Any bytes as a manifest: refused by name, or read and written again to the same values, in memory
+// that the text's length bounds. The checksum is made right first, or nothing behind it would ever
+// be reached.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -10,9 +11,14 @@
 
 #include "ckpt/manifest.hpp"
 #include "ckpt/manifest_end.hpp"
+#include "fuzz/bounded.hpp"
 #include "outboard/error.hpp"
 
 namespace {
+
+/// A parsed value takes some 100 bytes and may be two characters.
+constexpr std::size_t kConstantBytes = std::size_t{64} << 10;
+constexpr std::size_t kBytesPerByte = 64;
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -20,6 +26,7 @@ void require(bool holds) {
 
 void read(const std::string& text) {
   using namespace outboard;
+  const testing::MemoryBound bound(kConstantBytes + kBytesPerByte * text.size());
   try {
     const ckpt::Manifest manifest = ckpt::read_manifest(text, "fuzzed");
     const std::string again = ckpt::write_manifest(manifest);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Runs a fuzz target on files and on every change of one byte in them: fuzzing without a fuzzer.
+// On those behind --as-is without changes.
 //
-// usage: <name> FILE-OR-FOLDER...
+// usage: <name> FILE-OR-FOLDER... [--as-is FILE-OR-FOLDER...]
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
@@ -20,10 +21,11 @@ void run(const std::string& bytes) {
   ++runs;
 }
 
-void replay(const std::filesystem::path& path) {
+void replay(const std::filesystem::path& path, bool as_is) {
   std::ifstream in(path, std::ios::binary);
   std::string bytes{std::istreambuf_iterator<char>(in), {}};
   run(bytes);
+  if (as_is) return;
   const std::size_t changed = std::min<std::size_t>(bytes.size(), 2048);
   for (std::size_t i = 0; i < changed; ++i) {
     const char kept = bytes[i];
@@ -40,15 +42,18 @@ void replay(const std::filesystem::path& path) {
 
 int main(int argc, char** argv) {
   std::size_t files = 0;
+  bool as_is = false;
   for (int i = 1; i < argc; ++i) {
-    if (!std::filesystem::is_directory(argv[i])) {
-      replay(argv[i]);
+    if (std::string(argv[i]) == "--as-is") {
+      as_is = true;
+    } else if (!std::filesystem::is_directory(argv[i])) {
+      replay(argv[i], as_is);
       ++files;
-      continue;
-    }
-    for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
-      replay(entry.path());
-      ++files;
+    } else {
+      for (const auto& entry : std::filesystem::directory_iterator(argv[i])) {
+        replay(entry.path(), as_is);
+        ++files;
+      }
     }
   }
   std::printf("%zu files, %zu runs\n", files, runs);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Any bytes as a tensor file: refused by name, or every tensor lies inside the file and no two
-// overlap.
+// overlap; in memory that the file's length bounds.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -9,9 +9,14 @@
 #include <string_view>
 
 #include "ckpt/tensor_file.hpp"
+#include "fuzz/bounded.hpp"
 #include "outboard/error.hpp"
 
 namespace {
+
+/// A parsed value takes some 100 bytes and may be two characters.
+constexpr std::size_t kConstantBytes = std::size_t{64} << 10;
+constexpr std::size_t kBytesPerByte = 64;
 
 void require(bool holds) {
   if (!holds) std::abort();
@@ -22,6 +27,7 @@ void require(bool holds) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace outboard;
   const std::string_view file(reinterpret_cast<const char*>(data), size);
+  const testing::MemoryBound bound(kConstantBytes + kBytesPerByte * size);
   try {
     const std::uint64_t length =
         ckpt::header_bytes(file.substr(0, std::min<std::size_t>(8, size)), size, "fuzzed");
