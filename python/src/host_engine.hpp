@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+/// An engine for weights and gradients in ordinary host memory: those of NumPy and of torch on the
+/// CPU. The software GPU uses them where they are.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "outboard/outboard.hpp"
+
+namespace outboard::python {
+
+/// StepResult whose name outlives the engine.
+struct StepReport {
+  StepResult result;
+  std::string non_finite_name;
+};
+
+/// Memory of one weight: `elems` elements of `dtype` at `data`, borrowed until close().
+struct HostParameter {
+  std::string name;
+  DType dtype = DType::f32;
+  std::uint64_t elems = 0;
+  std::uint64_t data = 0;
+  std::uint32_t group = 0;
+  std::uint64_t master = 0;  ///< address of FP32 masters, read by commit(); 0: none
+};
+
+struct HostState {
+  std::optional<std::uint64_t> step_count;
+  std::vector<std::pair<std::string, std::uint64_t>> streams;  ///< address of `elems` floats each
+};
+
+/// Every call may come from any thread: one at a time runs, the others wait. None needs the
+/// interpreter's lock, except where Config::log calls into Python.
+/// @throws Error; Error{protocol_error} after close() and in a process that has been forked off.
+class HostEngine {
+ public:
+  /// `device_memory_bytes`: for state that is to be on the device, and the engine's own few KiB.
+  HostEngine(Config config, std::size_t device_memory_bytes);
+  ~HostEngine();
+  HostEngine(const HostEngine&) = delete;
+  HostEngine& operator=(const HostEngine&) = delete;
+
+  /// Waits for all work and releases everything. Again: nothing.
+  void close();
+  [[nodiscard]] bool closed() const noexcept { return engine_ == nullptr; }
+
+  std::uint32_t add_group(const Rule& rule, const GroupOptions& options);
+  void set_group(std::uint32_t group, const Rule& rule);
+  std::uint32_t add_parameter(const HostParameter& parameter);
+  /// The weight lies at `data` from now on, with the same values.
+  void rebind(std::uint32_t parameter, std::uint64_t data);
+  void commit();
+
+  /// Gradients at these addresses, which stay as they are until step() or discard() returns.
+  void gradients_ready(const std::vector<std::uint32_t>& parameters,
+                       const std::vector<std::uint64_t>& gradients);
+  /// Returns once the weight is refreshed.
+  void wait(std::uint32_t parameter);
+  /// Returns once nothing reads the gradients any more.
+  StepReport step();
+  void discard();
+  void synchronize();
+  void set_accumulation(std::uint32_t micro_batches);
+  void set_max_grad_norm(double limit);
+  void set_gradient_divisor(double divisor);
+  [[nodiscard]] double loss_scale();
+  void weights_changed(std::uint32_t parameter);
+  void set_placement(const PlacementChange& change);
+
+  std::uint64_t state_digest();
+  [[nodiscard]] std::vector<std::string> state_streams(std::uint32_t parameter);
+  [[nodiscard]] std::uint64_t step_count(std::uint32_t parameter);
+  /// Copies one stream to `elems` floats at `out`.
+  void read_state(std::uint32_t parameter, const std::string& stream, std::uint64_t out);
+  void write_state(std::uint32_t parameter, const HostState& state);
+  SaveReport save(const std::string& folder, const SaveOptions& options);
+  LoadReport load(const std::string& folder, const LoadOptions& options);
+  [[nodiscard]] StepStats stats();
+  [[nodiscard]] MemoryLedger ledger();
+  [[nodiscard]] std::string describe();
+
+ private:
+  struct Mapped {
+    std::uint64_t elems = 0;
+    DType dtype = DType::f32;
+    std::uint64_t data = 0;    ///< host address of the weight
+    void* weight = nullptr;    ///< device addresses
+    void* gradient = nullptr;  ///< null until the first one
+    bool gradient_pending = false;
+    [[nodiscard]] std::size_t bytes() const { return elems * dtype_bytes(dtype); }
+  };
+
+  [[nodiscard]] std::unique_lock<std::mutex> enter(const char* call);
+  void require_own_process(const char* call) const;
+  [[nodiscard]] Mapped& mapped(const char* call, std::uint32_t parameter);
+  [[nodiscard]] const Mapped* find_tied(const std::string& name, const Mapped& one) const;
+  void give_gradient(std::uint32_t parameter, std::uint64_t gradient);
+  void take_gradients_back();
+
+  sim::Gpu gpu_;
+  NativeStream stream_;
+  std::unique_ptr<Engine> engine_;
+  std::vector<Mapped> parameters_;
+  std::mutex mutex_;
+  pid_t process_;
+};
+
+}  // namespace outboard::python
