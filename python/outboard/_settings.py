@@ -12,9 +12,8 @@ _ENUMS = {"schedule": "Schedule", "placement": "Placement", "accumulate": "Accum
 _PLAIN = ("max_grad_norm", "accumulation", "device_fraction", "device_budget_bytes",
           "keep_host_room", "bucket_bytes", "pinned_slots", "strict_pinning", "check_waits")
 _HOST = ("synthetic_topology", "threads_per_node", "reserve_cores")
-DEFAULT_DEVICE_MEMORY = 1 << 34
-# Beside these: loss_scaling, device_memory_bytes, log.
-KNOWN = (*_ENUMS, *_PLAIN, *_HOST, "loss_scaling", "device_memory_bytes", "log")
+# Beside these: loss_scaling, log.
+KNOWN = (*_ENUMS, *_PLAIN, *_HOST, "loss_scaling", "log")
 
 
 def _to_logger(level, line):
@@ -60,4 +59,4 @@ def make_engine(settings):
     config.loss_scaling = _loss_scaling(native, settings.get("loss_scaling"))
     log = settings.get("log", _to_logger)
     config.set_log(log)
-    return native.HostEngine(config, settings.get("device_memory_bytes", DEFAULT_DEVICE_MEMORY))
+    return native.HostEngine(config)

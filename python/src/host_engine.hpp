@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /// An engine for weights and gradients in ordinary host memory: those of NumPy and of torch on the
-/// CPU. The software GPU uses them where they are.
+/// CPU, on the host as the device.
 #pragma once
 
 #include <sys/types.h>
@@ -43,8 +43,7 @@ struct HostState {
 /// @throws Error; Error{protocol_error} after close() and in a process that has been forked off.
 class HostEngine {
  public:
-  /// `device_memory_bytes`: for state that is to be on the device, and the engine's own few KiB.
-  HostEngine(Config config, std::size_t device_memory_bytes);
+  explicit HostEngine(Config config);
   ~HostEngine();
   HostEngine(const HostEngine&) = delete;
   HostEngine& operator=(const HostEngine&) = delete;
@@ -89,27 +88,18 @@ class HostEngine {
   [[nodiscard]] std::string describe();
 
  private:
-  struct Mapped {
+  struct Parameter {
     std::uint64_t elems = 0;
-    DType dtype = DType::f32;
-    std::uint64_t data = 0;    ///< host address of the weight
-    void* weight = nullptr;    ///< device addresses
-    void* gradient = nullptr;  ///< null until the first one
     bool gradient_pending = false;
-    [[nodiscard]] std::size_t bytes() const { return elems * dtype_bytes(dtype); }
   };
 
   [[nodiscard]] std::unique_lock<std::mutex> enter(const char* call);
   void require_own_process(const char* call) const;
-  [[nodiscard]] Mapped& mapped(const char* call, std::uint32_t parameter);
-  [[nodiscard]] const Mapped* find_tied(const std::string& name, const Mapped& one) const;
-  void give_gradient(std::uint32_t parameter, std::uint64_t gradient);
+  [[nodiscard]] Parameter& parameter_at(const char* call, std::uint32_t parameter);
   void take_gradients_back();
 
-  sim::Gpu gpu_;
-  NativeStream stream_;
   std::unique_ptr<Engine> engine_;
-  std::vector<Mapped> parameters_;
+  std::vector<Parameter> parameters_;
   std::mutex mutex_;
   pid_t process_;
 };

@@ -238,7 +238,7 @@ void bind_reports(nb::class_<HostEngine>& engine) {
 
 void bind_engine(nb::module_& module) {
   nb::class_<HostEngine> engine(module, "HostEngine", nb::is_weak_referenceable());
-  engine.def(nb::init<Config, std::size_t>(), Released())
+  engine.def(nb::init<Config>(), Released())
       .def("close", &HostEngine::close, Released())
       .def_prop_ro("closed", &HostEngine::closed)
       .def(
