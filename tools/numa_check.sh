@@ -14,13 +14,13 @@ cd "$root"
 out=build/numa
 boot_seconds=240 # some 60 on an idle machine; three of them, within the stage's own limit
 
-# boot <name> <qemu's description of the nodes...>
+# boot <name> <what the guest is to find: node:cpus,...> <qemu's description of the nodes...>
 boot() {
-  local name=$1 status=0
-  shift
+  local name=$1 nodes=$2 status=0
+  shift 2
   local log=$out/$name.log
   printf '=== %s\n' "$name"
-  boot_guest "$out" "$log" "$boot_seconds" '' -m 768 "$@" || status=$?
+  boot_guest "$out" "$log" "$boot_seconds" "guest_nodes=$nodes" -m 768 "$@" || status=$?
   # The kernel ends lines as terminals want them.
   tr -d '\r' <"$log" | sed -n '/^nodes:/,$p'
   ((status != 124)) || die "$name: no end after $boot_seconds s; see $log"
@@ -33,10 +33,14 @@ node() {
     -numa "node,nodeid=$1,memdev=m$1${3:+,cpus=$3}"
 }
 
-machine_two() { boot two -smp 4 $(node 0 256 0-1) $(node 1 512 2-3); }
-machine_four() { boot four -smp 4 $(node 0 160 0) $(node 1 256 1) $(node 2 160 2) $(node 3 192 3); }
-# The second node is memory without cpus.
-machine_memory_only() { boot memory-only -smp 2 $(node 0 384 0) $(node 1 128) $(node 2 256 1); }
+machine_two() { boot two 0:2,1:2 -smp 4 $(node 0 256 0-1) $(node 1 512 2-3); }
+machine_four() {
+  boot four 0:1,1:1,2:1,3:1 -smp 4 $(node 0 160 0) $(node 1 256 1) $(node 2 160 2) $(node 3 192 3)
+}
+# The second node is memory without cpus; the kernel counts it last.
+machine_memory_only() {
+  boot memory-only 0:1,1:1,2:0 -smp 2 $(node 0 384 0) $(node 1 128) $(node 2 256 1)
+}
 
 [[ $(uname -m) == x86_64 ]] || die "NUMA is checked on x86-64 machines only"
 ensure_packages "${build_packages[@]}" "${guest_packages[@]}"

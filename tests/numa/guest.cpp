@@ -9,7 +9,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
+#include <map>
+#include <sstream>
+#include <stdexcept>
 #include <string>
 
 #include "numa/guest_training.hpp"
@@ -98,11 +102,33 @@ void enter_memory_group(std::uint64_t bytes) {
   enter_group("little_memory", "+memory", {{"memory.max", std::to_string(bytes)}});
 }
 
-/// 14 bytes for each parameter are more than the group may have. The kernel would end the process
-/// while the state is being filled.
+/// The number that follows `key` in `text`; 0 if there is none.
+std::uint64_t number_after(const std::string& text, const std::string& key) {
+  const std::size_t at = text.find(key);
+  expect(at != std::string::npos, "it says \"" + key + "\"");
+  return at == std::string::npos ? 0 : std::strtoull(text.c_str() + at + key.size(), nullptr, 10);
+}
+
+/// Parameters of 14 bytes each on the host, beside the trainer's own on the device.
+TinyOptions model_of(std::uint64_t elems) {
+  TinyOptions options = model();
+  options.config.bucket_bytes = std::size_t{4} << 20;
+  options.parameters.resize(1);
+  options.parameters[0].elems = elems;
+  options.device.memory_bytes = 4 * elems + (std::size_t{4} << 20);
+  return options;
+}
+
+/// The kernel would end the process while the state is being filled.
 void refused_beyond_the_group() {
-  enter_memory_group(std::uint64_t{12} << 20);
-  TinyTrainer trainer(model());
+  constexpr std::uint64_t kLimit = std::uint64_t{256} << 20;
+  constexpr std::uint64_t kElems = (std::uint64_t{400} << 20) / 14;
+  enter_memory_group(kLimit);
+  TinyTrainer trainer(model_of(kElems));
+  const auto most_used = [] {
+    return std::stoull(first_line("/sys/fs/cgroup/little_memory/memory.peak")) >> 20;
+  };
+  const auto before = most_used();
   try {
     trainer.start();
     expect(false, "a commit() beyond the group's memory");
@@ -110,25 +136,35 @@ void refused_beyond_the_group() {
     std::printf("  %s\n", error.what());
     const std::string text = error.what();
     expect(error.code() == ErrorCode::out_of_memory, "the error is out_of_memory");
-    expect(text.find("little_memory/memory.max") != std::string::npos, "its source is named");
-    expect(text.find("12582912") != std::string::npos, "the limit is named");
+    const std::uint64_t need = number_after(text, "host memory: ");
+    const std::uint64_t state = number_after(text, "(state ");
+    const std::uint64_t left = number_after(text, ") and ");
+    const std::uint64_t used = number_after(text, "; used ");
+    expect(need >= 14 * kElems && need <= 14 * kElems * 101 / 100, "the need is the model's");
+    expect(state + number_after(text, ", staging ") == need, "the need is state and staging");
+    expect(number_after(text, " are left of ") == kLimit, "the limit is the group's");
+    expect(used > 0 && used + left == kLimit, "used and left make the limit");
+    expect(number_after(text, "): ") == need - left, "it says how much is short");
+    for (const char* part : {"little_memory/memory.max", "use a smaller model",
+                             "Placement::fraction", "raise the limit"}) {
+      expect(text.find(part) != std::string::npos, std::string("it says ") + part);
+    }
   }
+  expect(most_used() == before, "nothing of the state has been touched");
 }
 
-/// Fits, and leaves less than a tenth.
+/// Fits, and leaves less than a tenth of the same group.
 void warned_near_the_limit() {
-  enter_memory_group(std::uint64_t{68} << 20);
-  TinyOptions options = model();
+  constexpr std::uint64_t kLimit = std::uint64_t{256} << 20;
+  enter_memory_group(kLimit);
+  // 2 more bytes for each lie on the device; a twentieth is left.
+  TinyOptions options = model_of(kLimit / 100 * 94 / 16);
   int warnings = 0;
   options.config.log = [&](LogLevel level, std::string_view line) {
     if (level != LogLevel::warning) return;
     std::printf("  %s\n", std::string(line).c_str());
     warnings += line.find("less than a tenth") != std::string_view::npos ? 1 : 0;
   };
-  for (std::uint64_t i = 0; i < 40; ++i) options.parameters.push_back(options.parameters[1]);
-  for (std::size_t i = 0; i < options.parameters.size(); ++i) {
-    options.parameters[i].name = "w" + std::to_string(i);
-  }
   TinyTrainer trainer(options);
   trainer.start();
   expect(warnings == 1, std::to_string(warnings) + " warnings, not one");
@@ -149,12 +185,44 @@ void mount_all() {
   write_file("/proc/sys/kernel/numa_balancing", "0");
 }
 
+/// What the machine was made of, from the kernel's command line: "0:2,1:0" are two nodes, the
+/// second without cpus.
+std::map<int, std::size_t> made_of() {
+  std::map<int, std::size_t> nodes;
+  const char* given = std::getenv("guest_nodes");  // NOLINT(concurrency-mt-unsafe)
+  std::istringstream entries(given == nullptr ? "" : given);
+  for (std::string entry; std::getline(entries, entry, ',');) {
+    nodes[std::stoi(entry)] = std::stoul(entry.substr(entry.find(':') + 1));
+  }
+  if (nodes.empty()) throw std::runtime_error("guest_nodes=NODE:CPUS,... is not given");
+  return nodes;
+}
+
+/// What discovery misses would be left out below, and pass.
+void check_discovery(const std::map<int, std::size_t>& expected) {
+  std::map<int, std::size_t> kernels;
+  for (const auto& [node, cpus] : cpus_by_node()) kernels[node] = cpus.size();
+  expect(kernels == expected, "the kernel has the nodes and cpus of its command line");
+  std::map<int, std::size_t> found;
+  const topology::Machine machine = topology::discover();
+  for (const topology::Node& node : machine.nodes) {
+    found[static_cast<int>(node.os_index)] = node.cpus.size();
+  }
+  for (const topology::MemoryNode& node : machine.memory_nodes) {
+    found[static_cast<int>(node.os_index)] = 0;
+  }
+  expect(machine.numa_known, "NUMA nodes are known");
+  expect(found == expected, "discovery finds the same");
+}
+
 void check_this_machine() {
   mount_all();
   std::printf("\nnodes:");  // behind what the firmware left on the line
   for (const auto& [node, cpus] : cpus_by_node())
     std::printf("  %d with %zu cpus", node, cpus.size());
   std::printf("\n");
+  const std::map<int, std::size_t> nodes = made_of();
+  check_discovery(nodes);
   const int last = usable_nodes().back();
   run("all of the machine", [] { train_and_look(); });
   run("one node's cpus by affinity", [&] {
@@ -168,7 +236,7 @@ void check_this_machine() {
     train_and_look();
   });
   run("huge pages reserved on one node", [] { reserved_huge_pages(); });
-  if (!topology::discover().memory_nodes.empty()) {
+  if (std::ranges::any_of(nodes, [](const auto& node) { return node.second == 0; })) {
     run("memory beside a full node", [] { memory_beside_a_full_node(); });
   }
   check_unlike_nodes(last);

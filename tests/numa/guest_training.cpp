@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <exception>
 #include <fstream>
+#include <sstream>
 #include <stdexcept>
 #include <system_error>
 
@@ -28,30 +29,68 @@ using testing::TinyTrainer;
 int failures = 0;
 std::string part_of_name;
 
-void check_pages(const LedgerEntry& entry, const Expected& expected) {
-  const Nodes& nodes = expected.nodes;
-  const auto pages = pages_by_node(entry.address, entry.bytes);
-  std::size_t all = 0;
+int node_of(const LedgerEntry& entry, const Nodes& nodes) {
+  return entry.memory_node ? static_cast<int>(*entry.memory_node) : nodes.at(entry.node);
+}
+
+void print_row(const LedgerEntry& entry, const Expected& expected,
+               const std::map<int, std::size_t>& pages) {
   std::string row;
   for (const auto& [node, count] : pages) {
-    if (node == kUntouched) continue;
-    all += count;
-    row += "  node " + std::to_string(node) + ": " + std::to_string(count);
+    const std::string where = node == kUntouched ? "nowhere" : "node " + std::to_string(node);
+    row += "  " + where + ": " + std::to_string(count);
   }
-  const int wanted =
-      entry.memory_node ? static_cast<int>(*entry.memory_node) : nodes.at(entry.node);
-  const std::size_t there = pages.contains(wanted) ? pages.at(wanted) : 0;
   const char* kind = entry.pages == PageKind::reserved_huge      ? "reserved huge pages"
                      : entry.pages == PageKind::transparent_huge ? "transparent huge pages"
                                                                  : "small pages";
   const char* place = entry.place == MemoryPlace::host_pinned ? "pinned" : "pageable";
   std::printf("  %-28s %-8s updated on node %d, wants node %d, 4 KiB on%s (%s)\n",
-              entry.purpose.c_str(), place, nodes.at(entry.node), wanted, row.c_str(), kind);
-  expect(all > 0, entry.purpose + " is touched");
+              entry.purpose.c_str(), place, expected.nodes.at(entry.node),
+              node_of(entry, expected.nodes), row.c_str(), kind);
+}
+
+/// Of all its pages: one that nobody has touched is nowhere.
+void check_pages(const LedgerEntry& entry, const Expected& expected) {
+  const auto pages = pages_by_node(entry.address, entry.bytes);
+  print_row(entry, expected, pages);
+  std::size_t all = 0;
+  for (const auto& [node, count] : pages) all += count;
+  expect(!pages.contains(kUntouched), entry.purpose + ": every page is there");
   if (!expected.bound && entry.purpose == "gate scalars") return;
+  const int wanted = node_of(entry, expected.nodes);
+  const std::size_t there = pages.contains(wanted) ? pages.at(wanted) : 0;
   expect(static_cast<double>(there) >= expected.least_share * static_cast<double>(all),
          entry.purpose + ": " + std::to_string(there) + " of " + std::to_string(all) +
              " pages on node " + std::to_string(wanted));
+}
+
+/// The kernel's other account of the same pages, and the policy behind them. A process that is
+/// confined to one node needs none.
+void check_maps(const LedgerEntry& entry, const Expected& expected) {
+  const std::string wanted = ":" + std::to_string(node_of(entry, expected.nodes));
+  for (const MappedRange& range : mapped_ranges(entry.address, entry.bytes)) {
+    auto moved = pages_by_node(range.address, range.bytes);
+    moved.erase(kUntouched);
+    std::size_t pages = 0;
+    for (const auto& [node, count] : range.by_node) pages += count;
+    expect(moved == range.by_node, entry.purpose + ": numa_maps counts " + std::to_string(pages) +
+                                       " pages otherwise than move_pages()");
+    if (!expected.bound) {
+      expect(range.policy == "default", entry.purpose + ": policy " + range.policy);
+    } else if (expected.nodes.size() > 1 || entry.memory_node) {
+      expect(range.policy.ends_with(wanted), entry.purpose + ": policy " + range.policy);
+    }
+  }
+}
+
+/// "threads: 2+1 threads: 4 allowed physical cores, ...": by node of the engine.
+std::vector<int> stated_threads(const std::string& description) {
+  const std::string key = "\nthreads: ";
+  std::istringstream words(description.substr(description.find(key) + key.size()));
+  std::vector<int> counts;
+  char plus = '+';
+  for (int count = 0; plus == '+' && words >> count; words.get(plus)) counts.push_back(count);
+  return counts;
 }
 
 /// Threads that may run on one node's cpus only are its workers; returns how many there are.
@@ -68,6 +107,20 @@ std::map<int, int> check_workers(const Nodes& nodes) {
     }
   }
   return workers;
+}
+
+/// As many threads are bound to each node as the engine says it has there. On one node every
+/// thread of the process is confined, not the workers only.
+void check_worker_counts(std::map<int, int>& workers, const Nodes& nodes,
+                         const std::string& description) {
+  const std::vector<int> stated = stated_threads(description);
+  expect(stated.size() == nodes.size(), std::to_string(stated.size()) + " nodes have threads");
+  for (std::size_t i = 0; i < nodes.size() && i < stated.size() && nodes.size() > 1; ++i) {
+    const int bound = workers[nodes[i]];
+    std::printf("  %d workers on node %d\n", bound, nodes[i]);
+    expect(bound == stated[i], std::to_string(bound) + " threads are bound to node " +
+                                   std::to_string(nodes[i]) + ", of " + std::to_string(stated[i]));
+  }
 }
 
 }  // namespace
@@ -151,13 +204,11 @@ Looked train_and_look_at(const TinyOptions& options, const Expected& expected) {
   Looked looked{trainer.engine().ledger(), trainer.engine().state_digest(),
                 trainer.engine().describe()};
   for (const LedgerEntry& entry : looked.ledger.entries) {
-    if (entry.place != MemoryPlace::device) check_pages(entry, expected);
+    if (entry.place == MemoryPlace::device) continue;
+    check_pages(entry, expected);
+    check_maps(entry, expected);
   }
-  for (const int node : nodes) {
-    if (nodes.size() == 1) break;  // every thread is confined to it, not the workers only
-    std::printf("  %d workers on node %d\n", workers[node], node);
-    expect(workers[node] > 0, "node " + std::to_string(node) + " has workers of its own");
-  }
+  check_worker_counts(workers, nodes, looked.description);
   return looked;
 }
 

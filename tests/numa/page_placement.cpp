@@ -34,7 +34,63 @@ std::string value_of(const std::string& path, const std::string& key) {
   return "";
 }
 
+std::uintptr_t number(const std::string& hexadecimal) {
+  return std::stoull(hexadecimal, nullptr, 16);
+}
+
+/// Ends of this process's mappings by where they begin.
+std::map<std::uintptr_t, std::uintptr_t> mapping_ends() {
+  std::map<std::uintptr_t, std::uintptr_t> ends;
+  std::ifstream file("/proc/self/maps");
+  for (std::string line; std::getline(file, line);) {
+    ends[number(line)] = number(line.substr(line.find('-') + 1));
+  }
+  return ends;
+}
+
+/// "prefer (many):1 anon=512 N0=2 N1=510 kernelpagesize_kB=4": what follows the address.
+void read_mapping(const std::string& text, MappedRange& range) {
+  // "(many)" is a word of its own, in front of the nodes.
+  const bool names_nodes = text.find(':') < text.find('=');
+  const std::size_t end = text.find(' ', names_nodes ? text.find(':') : 0);
+  range.policy = text.substr(0, end);
+  std::istringstream words(end == std::string::npos ? "" : text.substr(end));
+  std::size_t small_pages = 1;
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos) continue;
+    if (word.starts_with("kernelpagesize_kB=")) {
+      small_pages = std::stoul(word.substr(equals + 1)) * 1024 /
+                    static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    }
+    const bool node = word[0] == 'N' && word.find_first_not_of("0123456789", 1) == equals;
+    if (node) range.by_node[std::stoi(word.substr(1))] = std::stoul(word.substr(equals + 1));
+  }
+  for (auto& [node, pages] : range.by_node) pages *= small_pages;
+}
+
 }  // namespace
+
+std::vector<MappedRange> mapped_ranges(const void* address, std::size_t bytes) {
+  const auto begin = reinterpret_cast<std::uintptr_t>(address);
+  const auto ends = mapping_ends();
+  std::vector<MappedRange> out;
+  std::uintptr_t known_to = begin;
+  std::ifstream file("/proc/self/numa_maps");
+  for (std::string line; std::getline(file, line);) {
+    const std::uintptr_t from = number(line);
+    if (!ends.contains(from)) continue;  // it came between the two
+    const std::uintptr_t to = ends.at(from);
+    if (to <= begin || from >= begin + bytes) continue;
+    if (from <= known_to) known_to = to;
+    MappedRange& range = out.emplace_back();
+    range.address = reinterpret_cast<const std::byte*>(from);
+    range.bytes = to - from;
+    read_mapping(line.substr(line.find(' ') + 1), range);
+  }
+  if (known_to < begin + bytes) throw std::runtime_error("numa_maps: mappings are missing");
+  return out;
+}
 
 std::map<int, std::size_t> pages_by_node(const void* address, std::size_t bytes) {
   const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));

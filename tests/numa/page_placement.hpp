@@ -16,6 +16,17 @@ namespace outboard::numa_test {
 inline constexpr int kUntouched = -1;
 [[nodiscard]] std::map<int, std::size_t> pages_by_node(const void* address, std::size_t bytes);
 
+/// One mapping as /proc/self/numa_maps tells it: its memory policy, and its pages by node.
+struct MappedRange {
+  const std::byte* address = nullptr;
+  std::size_t bytes = 0;
+  std::string policy;                  ///< "default", "bind:1", "prefer (many):1"
+  std::map<int, std::size_t> by_node;  ///< small pages; a huge one counts as those it takes up
+};
+/// The mappings that hold a range: neighbours that are bound alike are one. @throws
+/// std::runtime_error if they do not hold all of it.
+[[nodiscard]] std::vector<MappedRange> mapped_ranges(const void* address, std::size_t bytes);
+
 struct ThreadPlace {
   int id = 0;
   std::set<int> allowed;  ///< cpus
