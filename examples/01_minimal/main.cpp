@@ -101,6 +101,6 @@ int main() {
     return 0;
   } catch (const Error& error) {
     std::fprintf(stderr, "outboard_minimal: %s\n", error.what());
-    return 1;
+    return exit_status(error.code());
   }
 }

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "arguments.hpp"
+#include "outboard/exit_status.hpp"
 
 namespace example {
 namespace {
@@ -33,6 +34,7 @@ int run_program(const Program& program) {
     std::cerr << program.name << ": " << text << '\n';
     return code;
   };
+  (void)std::signal(SIGXFSZ, SIG_IGN);  // a write beyond `ulimit -f` then fails, and is told
   try {
     program.run();
     if (std::cout.flush()) return 0;
@@ -41,7 +43,8 @@ int run_program(const Program& program) {
     return fail(error.what(), 2);
   } catch (const outboard::Error& error) {
     const bool room = error.code() == outboard::ErrorCode::out_of_memory;
-    return fail(room ? program.room() + " (" + error.what() + ")" : error.what(), 1);
+    return fail(room ? program.room() + " (" + error.what() + ")" : error.what(),
+                outboard::exit_status(error.code()));
   } catch (const std::exception& error) {
     return fail(error.what(), 1);
   }

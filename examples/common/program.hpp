@@ -20,8 +20,8 @@ struct Program {
   /// What a device that is too small means for this program; asked after Error{out_of_memory}.
   std::function<std::string()> room;
 };
-/// @return the exit code: 0; after one line on standard error 2 for a UsageError and 1 for the
-/// rest.
+/// @return the exit code: 0; after one line on standard error 2 for a UsageError,
+/// outboard::exit_status() for an Error of the engine, and 1 for the rest.
 [[nodiscard]] int run_program(const Program& program);
 
 }  // namespace example

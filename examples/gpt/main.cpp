@@ -7,6 +7,7 @@
 #include "../common/program.hpp"
 #include "fit.hpp"
 #include "options.hpp"
+#include "outboard/error.hpp"
 #include "tokens.hpp"
 #include "trainer.hpp"
 
@@ -35,10 +36,12 @@ void check_machine(const gpt::Options& options) {
   const gpt::MemoryNeed need = gpt::memory_need(options.shape, gpt::memory_mode(options));
   const std::size_t machine = gpt::physical_memory();
   if (need.device() + need.host <= machine) return;
-  throw std::runtime_error(
-      "this run needs about " + example::show_bytes(need.host) + " of host memory and " +
-      example::show_bytes(need.device()) + " for the software GPU, and this machine has " +
-      example::show_bytes(machine) + "; choose a smaller --preset (--fit lists what each needs)");
+  throw outboard::Error(outboard::ErrorCode::out_of_memory,
+                        "this run needs about " + example::show_bytes(need.host) +
+                            " of host memory and " + example::show_bytes(need.device()) +
+                            " for the software GPU, and this machine has " +
+                            example::show_bytes(machine) +
+                            "; choose a smaller --preset (--fit lists what each needs)");
 }
 
 void fit(const gpt::Options& options) {

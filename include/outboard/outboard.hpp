@@ -7,6 +7,7 @@
 #include "outboard/device.hpp"       // IWYU pragma: export
 #include "outboard/engine.hpp"       // IWYU pragma: export
 #include "outboard/error.hpp"        // IWYU pragma: export
+#include "outboard/exit_status.hpp"  // IWYU pragma: export
 #include "outboard/half.hpp"         // IWYU pragma: export
 #include "outboard/interchange.hpp"  // IWYU pragma: export
 #include "outboard/planning.hpp"     // IWYU pragma: export

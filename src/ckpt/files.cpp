@@ -31,7 +31,7 @@ std::string remedy(int error) {
 }
 
 [[noreturn]] void fail(const std::string& what, const std::string& path, int error) {
-  const bool full = error == ENOSPC || error == EDQUOT;
+  const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   throw Error(full ? ErrorCode::no_space : ErrorCode::io_failure,
               "cannot " + what + " '" + path + "': " + std::generic_category().message(error) +
                   " (errno " + std::to_string(error) + ")" + remedy(error));

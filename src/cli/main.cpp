@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The program `outboard`. Exit status: 0; 1: a wrong result or a failure; 2: a command line that
-/// cannot be carried out.
+/// cannot be carried out; 3: what this machine lacks (outboard/exit_status.hpp).
 #include <CLI/CLI.hpp>
+#include <csignal>
 #include <exception>
 #include <iostream>
 #include <string>
@@ -15,21 +16,17 @@
 #include "cli/plan.hpp"
 #include "cli/topo.hpp"
 #include "outboard/error.hpp"
+#include "outboard/exit_status.hpp"
 #include "outboard/version.hpp"
 
 namespace {
 
 using outboard::Error;
-using outboard::ErrorCode;
 using outboard::cli::UsageError;
 
 int complain(const std::string& text, int status) {
   std::cerr << "error: " << text << '\n';
   return status;
-}
-
-bool is_usage(const Error& error) {
-  return error.code() == ErrorCode::invalid_argument || error.code() == ErrorCode::invalid_config;
 }
 
 int run(int argc, const char* const* argv) {
@@ -74,12 +71,14 @@ int run(int argc, const char* const* argv) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  // A write beyond `ulimit -f` then fails, and is told.
+  (void)std::signal(SIGXFSZ, SIG_IGN);
   try {
     return run(argc, argv);
   } catch (const UsageError& error) {
     return complain(error.what(), 2);
   } catch (const Error& error) {
-    return complain(error.what(), is_usage(error) ? 2 : 1);
+    return complain(error.what(), exit_status(error.code()));
   } catch (const std::exception& error) {
     return complain(error.what(), 1);
   }

@@ -132,8 +132,16 @@ TEST_F(CheckpointProgram, ExportsUnderOtherNamesAndShapes) {
   expect_refused({"ckpt", "export", saved[0], folder.path("x"), "--dtype", "f64"}, "f64");
   const Finished llmc =
       outboard({"ckpt", "export", saved[0], folder.path("x"), "--format", "llmc"});
-  EXPECT_EQ(llmc.exit_code, 1);
+  EXPECT_EQ(llmc.exit_code, 3);
   EXPECT_TRUE(has(llmc.err, "no transformer of examples/gpt")) << llmc.err;
+}
+
+TEST_F(CheckpointProgram, ALimitOfTheMachineHasAStatusOfItsOwn) {
+  const std::string export_it = std::string("ulimit -f 1; exec '") + OUTBOARD_PROGRAM +
+                                "' ckpt export '" + saved[0] + "' '" + folder.path("x") + "'";
+  const Finished finished = text::test::run({{"/bin/sh", "-c", export_it}, {}, {}});
+  EXPECT_EQ(finished.exit_code, 3) << finished.err;
+  EXPECT_TRUE(has(finished.err, "ulimit -f")) << finished.err;
 }
 
 TEST_F(CheckpointProgram, SaysWhatIsNotThere) {

@@ -98,7 +98,7 @@ TEST_F(Programs, StatesOffTheDeviceAreRefusedOnADeviceThatOnlyTakesTheModel) {
   std::vector<std::string> off = small;
   off.insert(off.end(), {"--offload", "off"});
   const Finished refused = text(off);
-  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.exit_code, 3);
   EXPECT_TRUE(one_line(refused.err)) << refused.err;
   EXPECT_TRUE(has(refused.err, "--device-memory")) << refused.err;
   EXPECT_TRUE(has(refused.err, "with --offload off")) << refused.err;
@@ -107,7 +107,7 @@ TEST_F(Programs, StatesOffTheDeviceAreRefusedOnADeviceThatOnlyTakesTheModel) {
 
 TEST_F(Programs, TooSmallForTheModelItself) {
   const Finished refused = text({"--device-memory", "16KiB"});
-  EXPECT_EQ(refused.exit_code, 1);
+  EXPECT_EQ(refused.exit_code, 3);
   EXPECT_TRUE(one_line(refused.err)) << refused.err;
   EXPECT_TRUE(has(refused.err, "16384")) << refused.err;
 }
@@ -126,7 +126,7 @@ TEST_F(Programs, EachMistakeIsOneLineAndAnExitCode) {
       {{"--data", path("text.txt"), "--bogus"}, 2, "--bogus"},
       {{"--data", path("text.txt"), "--offload", "perhaps"}, 2, "--offload"},
       {{"--data", path("text.txt"), "--bucket", "12"}, 2, "--bucket is 12B"},
-      {{"--data", path("text.txt"), "--topology", "nonsense:x"}, 1, "nonsense:x"},
+      {{"--data", path("text.txt"), "--topology", "nonsense:x"}, 2, "nonsense:x"},
       {{"--data", path("text.txt"), "--log", path("no/such/folder.jsonl")}, 2, "--log"},
   };
   for (const auto& c : cases) {
