@@ -28,9 +28,10 @@ std::string counted(std::size_t count, const char* what) {
 Check check_driver(const HostReport& report) {
   const topology::DriverReport& driver = report.driver->report;
   Check check{"driver", Health::ok, driver.found, driver.remedy};
-  const bool broken = driver.state == DriverState::forbidden || driver.state == DriverState::failed;
-  if (broken) {
-    check.health = Health::fail;
+  const bool broken = driver.state == DriverState::forbidden ||
+                      driver.state == DriverState::too_old || driver.state == DriverState::failed;
+  if (broken || driver.state == DriverState::busy) {
+    check.health = broken ? Health::fail : Health::warn;
     check.found = std::string(topology::name_of(driver.state)) + ": " + driver.found;
   } else if (driver.state != DriverState::ready) {
     check.found += "; the software GPU works";

@@ -14,6 +14,8 @@ namespace {
 
 constexpr const char* kLibrary = "libcuda.so.1";
 constexpr int kComputeMode = 20;  // an attribute of a device
+constexpr int kExclusiveProcess = 3;
+constexpr int kDeviceUnavailable = 46;
 
 using Uuid = std::array<unsigned char, 16>;
 
@@ -26,6 +28,7 @@ class Library {
   explicit Library(DriverAnswer& answer) : answer_(answer) {
     (void)dlerror();
     library_.reset(dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE));
+    answer_.loaded = library_ != nullptr;
     if (!library_) note_error();
   }
 
@@ -37,6 +40,19 @@ class Library {
     if (function == nullptr) return;
     answer_.result = function(arguments...);
     if (answer_.result != 0) answer_.call = name;
+  }
+
+  /// Whether making a context fails because another process has the device.
+  bool in_use(int device) {
+    if (!answer_.load_error.empty() || answer_.result != 0) return false;
+    void* context = nullptr;
+    const auto retain = find<int (*)(void**, int)>("cuDevicePrimaryCtxRetain");
+    const auto release = find<int (*)(int)>("cuDevicePrimaryCtxRelease_v2");
+    if (retain == nullptr || release == nullptr) return false;
+    const int result = retain(&context, device);
+    // What else keeps it from starting is told by whoever starts it.
+    if (result == 0) (void)release(device);
+    return result == kDeviceUnavailable;
   }
 
   void name_result() {
@@ -94,6 +110,7 @@ DriverDevice read_device(Library& library, int ordinal) {
   found.name = name.data();
   found.uuid = text_of(uuid);
   found.memory_bytes = bytes;
+  if (found.compute_mode == kExclusiveProcess) found.in_use = library.in_use(device);
   return found;
 }
 

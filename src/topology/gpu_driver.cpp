@@ -21,6 +21,7 @@ constexpr int kNoDevice = 100;
 constexpr int kSystemNotReady = 802;
 constexpr int kVersionMismatch = 803;
 constexpr int kProhibited = 2;  // a compute mode
+constexpr int kOldestCuda = 11070;
 
 const DeviceFile* refused(const DriverTraces& traces) {
   const auto found = std::ranges::find_if(traces.files, [](const DeviceFile& file) {
@@ -47,6 +48,15 @@ DriverReport no_library(const DriverAnswer& answer, const DriverTraces& traces) 
     report.remedy = "install NVIDIA's driver; until then the software GPU works";
   }
   return report;
+}
+
+std::string show_version(int cuda) {
+  return "CUDA " + std::to_string(cuda / 1000) + "." + std::to_string(cuda % 1000 / 10);
+}
+
+DriverReport too_old(const std::string& found) {
+  return {DriverState::too_old, found,
+          "install a driver for " + show_version(kOldestCuda) + " or newer"};
 }
 
 DriverReport forbidden(const DeviceFile& file) {
@@ -83,21 +93,34 @@ DriverReport failed(const DriverAnswer& answer) {
   return report;
 }
 
-DriverReport ready(const DriverAnswer& answer, const DriverTraces& traces) {
-  const auto prohibited =
-      std::ranges::count(answer.devices, kProhibited, &DriverDevice::compute_mode);
-  if (prohibited == static_cast<std::ptrdiff_t>(answer.devices.size())) {
+/// Of devices that this process may use, or some of which it may.
+DriverReport none_usable(std::size_t in_use) {
+  if (in_use == 0) {
     return {DriverState::forbidden, "every device has compute mode PROHIBITED",
             "nvidia-smi -c DEFAULT, as root"};
+  }
+  return {DriverState::busy,
+          "every device that may be used is in use by another process (" + std::to_string(in_use) +
+              " of compute mode EXCLUSIVE_PROCESS)",
+          "wait for it (nvidia-smi names it), or share the device: nvidia-smi -c DEFAULT, as root"};
+}
+
+DriverReport ready(const DriverAnswer& answer, const DriverTraces& traces) {
+  const auto& devices = answer.devices;
+  const auto prohibited = std::ranges::count(devices, kProhibited, &DriverDevice::compute_mode);
+  const auto in_use = std::ranges::count(devices, true, &DriverDevice::in_use);
+  if (prohibited + in_use == std::ssize(devices)) {
+    return none_usable(static_cast<std::size_t>(in_use));
+  }
+  if (answer.cuda_version > 0 && answer.cuda_version < kOldestCuda) {
+    return too_old("the driver is of " + show_version(answer.cuda_version));
   }
   DriverReport report{DriverState::ready, "", ""};
   report.found =
       std::to_string(answer.devices.size()) + (answer.devices.size() == 1 ? " device" : " devices");
-  if (answer.cuda_version > 0) {
-    report.found += ", CUDA " + std::to_string(answer.cuda_version / 1000) + "." +
-                    std::to_string(answer.cuda_version % 1000 / 10);
-  }
+  if (answer.cuda_version > 0) report.found += ", " + show_version(answer.cuda_version);
   if (!traces.module_version.empty()) report.found += ", driver " + traces.module_version;
+  if (in_use > 0) report.found += "; " + std::to_string(in_use) + " in use by another process";
   return report;
 }
 
@@ -153,7 +176,9 @@ DriverTraces read_driver_traces(const std::string& root, std::size_t pci_gpus) {
 }
 
 DriverReport judge_driver(const DriverAnswer& answer, const DriverTraces& traces) {
-  if (!answer.load_error.empty()) return no_library(answer, traces);
+  if (!answer.load_error.empty()) {
+    return answer.loaded ? too_old(answer.load_error) : no_library(answer, traces);
+  }
   if (answer.result == 0 && !answer.devices.empty()) return ready(answer, traces);
   // A file that may not be opened shows as a missing device, or as one of several errors.
   if (const DeviceFile* file = refused(traces)) return forbidden(*file);
@@ -169,8 +194,12 @@ const char* name_of(DriverState state) noexcept {
       return "no driver library";
     case DriverState::no_device:
       return "no device";
+    case DriverState::too_old:
+      return "driver too old";
     case DriverState::forbidden:
       return "forbidden";
+    case DriverState::busy:
+      return "busy";
     case DriverState::failed:
       return "driver error";
   }

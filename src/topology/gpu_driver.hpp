@@ -14,20 +14,24 @@ enum class DriverState {
   ready,       ///< at least one device
   no_library,  ///< libcuda.so.1 cannot be loaded
   no_device,   ///< the driver works and has no device for this process
+  too_old,     ///< the driver is of a CUDA before 11.7, or its library lacks a call
   forbidden,   ///< there are devices that this process may not use
+  busy,        ///< other processes have each of them alone (compute mode EXCLUSIVE_PROCESS)
   failed,      ///< the driver answers with another error
 };
 
 /// What libcuda.so.1 says.
 struct DriverAnswer {
   std::string load_error;  ///< "" if it was loaded and has what is asked
-  int result = 0;          ///< the first call's that failed; 0: none did
+  bool loaded = true;  ///< with a load_error: false if there is no library, else it lacks a call
+  int result = 0;      ///< the first call's that failed; 0: none did
   std::string result_name;
   std::string call;      ///< that call
   int cuda_version = 0;  ///< 1000 * major + 10 * minor; 0: unknown
   std::vector<DriverDevice> devices;
 };
-/// Loads the library and initializes the driver in this process: up to seconds. Never throws.
+/// Loads the library and initializes the driver in this process: up to seconds. A device that one
+/// process may have alone is taken for a moment, to find out whether another has it. Never throws.
 [[nodiscard]] DriverAnswer ask_driver();
 
 /// A file through which the driver's library reaches the kernel.

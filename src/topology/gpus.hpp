@@ -54,6 +54,7 @@ struct DriverDevice {
   std::string name = {};           ///< "" if unknown
   std::uint64_t memory_bytes = 0;  ///< 0: unknown
   int compute_mode = 0;            ///< 0: default, 2: prohibited, 3: one process
+  bool in_use = false;             ///< by another process, which the mode lets have it alone
 };
 
 /// A device that a program sees, in the order in which it sees them.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for NVIDIA's libcuda.so.1 where the program looks for it: two devices, or the error
 // that OUTBOARD_FAKE_CUINIT numbers; with OUTBOARD_FAKE_LOST the second fails when it is asked.
+// OUTBOARD_FAKE_CUDA is the driver's version, OUTBOARD_FAKE_MODE the devices' compute mode,
+// OUTBOARD_FAKE_RETAIN what taking one of them returns.
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
@@ -8,12 +10,18 @@
 
 #define OUTBOARD_FAKE extern "C" __attribute__((visibility("default"))) int
 
+/// Of a variable; 0 where there is none.
+static int number_in(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text == nullptr ? 0 : std::atoi(text);
+}
+
 OUTBOARD_FAKE cuInit(unsigned) {
-  const char* error = std::getenv("OUTBOARD_FAKE_CUINIT");
-  return error == nullptr ? 0 : std::atoi(error);
+  return number_in("OUTBOARD_FAKE_CUINIT");
 }
 OUTBOARD_FAKE cuDriverGetVersion(int* version) {
-  *version = 13000;
+  const int wanted = number_in("OUTBOARD_FAKE_CUDA");
+  *version = wanted == 0 ? 13000 : wanted;
   return 0;
 }
 OUTBOARD_FAKE cuDeviceGetCount(int* count) {
@@ -42,7 +50,13 @@ OUTBOARD_FAKE cuDeviceTotalMem_v2(std::size_t* bytes, int) {
   return 0;
 }
 OUTBOARD_FAKE cuDeviceGetAttribute(int* value, int, int) {
-  *value = 0;
+  *value = number_in("OUTBOARD_FAKE_MODE");
+  return 0;
+}
+OUTBOARD_FAKE cuDevicePrimaryCtxRetain(void**, int) {
+  return number_in("OUTBOARD_FAKE_RETAIN");
+}
+OUTBOARD_FAKE cuDevicePrimaryCtxRelease_v2(int) {
   return 0;
 }
 OUTBOARD_FAKE cuGetErrorName(int, const char** name) {

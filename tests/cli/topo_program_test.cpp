@@ -136,6 +136,29 @@ TEST(DoctorProgram, TheStatusIsWhetherSomethingFails) {
   EXPECT_TRUE(has(broken.out, ", 1 failed\n")) << broken.out;
 }
 
+TEST(DoctorProgram, ADeviceThatAnotherProcessHasIsBusy) {
+  const std::string alone = "OUTBOARD_FAKE_MODE=3";
+  const Finished busy = with_driver({"doctor"}, {alone, "OUTBOARD_FAKE_RETAIN=46"});
+  EXPECT_EQ(busy.exit_code, 0) << busy.out;
+  EXPECT_TRUE(has(busy.out, "[WARN] driver           busy: every device")) << busy.out;
+  EXPECT_TRUE(has(busy.out, "EXCLUSIVE_PROCESS")) << busy.out;
+  const json out =
+      json::parse(with_driver({"topo", "--json", "-"}, {alone, "OUTBOARD_FAKE_RETAIN=46"}).out);
+  EXPECT_EQ(out.at("driver").at("state"), "busy");
+  // Free, and not asked about where it is shared.
+  for (const std::string& other : {alone, std::string("OUTBOARD_FAKE_RETAIN=46")}) {
+    const Finished free = with_driver({"doctor"}, {other});
+    EXPECT_TRUE(has(free.out, "[ OK ] driver           2 devices")) << free.out;
+  }
+}
+
+TEST(DoctorProgram, AnOldDriverIsNamed) {
+  const Finished old = with_driver({"doctor"}, {"OUTBOARD_FAKE_CUDA=11020"});
+  EXPECT_EQ(old.exit_code, 1) << old.out;
+  EXPECT_TRUE(has(old.out, "[FAIL] driver           driver too old: ")) << old.out;
+  EXPECT_TRUE(has(old.out, "CUDA 11.7 or newer")) << old.out;
+}
+
 TEST(DoctorProgram, JsonHasTheSameChecks) {
   const Finished finished = with_driver({"doctor", "--json", "-"}, {"OUTBOARD_FAKE_CUINIT=803"});
   EXPECT_EQ(finished.exit_code, 1);

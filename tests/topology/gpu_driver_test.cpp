@@ -18,6 +18,7 @@ bool has(const std::string& text, const std::string& part) {
 DriverAnswer not_loaded() {
   DriverAnswer answer;
   answer.load_error = "libcuda.so.1: cannot open shared object file";
+  answer.loaded = false;
   return answer;
 }
 
@@ -35,6 +36,13 @@ DriverAnswer with_devices(std::vector<int> compute_modes) {
   for (const int mode : compute_modes) {
     answer.devices.push_back({"0000:17:00.0", "GPU-1", "a GPU", 1, mode});
   }
+  return answer;
+}
+
+/// Each of which another process has.
+DriverAnswer in_use(std::size_t devices) {
+  DriverAnswer answer = with_devices(std::vector<int>(devices, 3));
+  for (DriverDevice& device : answer.devices) device.in_use = true;
   return answer;
 }
 
@@ -63,6 +71,15 @@ TEST(JudgeDriver, SaysWhichOfTheReasonsItIs) {
   withheld.files = {{"/dev/nvidia0", EPERM}};
   DriverTraces dead = traces_of(1, "550.54.14");
   dead.files = {{"/dev/nvidia0", EIO}};
+  DriverAnswer without_a_call = not_loaded();
+  without_a_call.load_error = "libcuda.so.1: undefined symbol: cuDeviceGetUuid";
+  without_a_call.loaded = true;
+  DriverAnswer of_2020 = with_devices({0});
+  of_2020.cuda_version = 11020;
+  DriverAnswer one_in_use = in_use(1);
+  one_in_use.devices.push_back(with_devices({0}).devices[0]);
+  DriverAnswer none_left = in_use(1);
+  none_left.devices.push_back(with_devices({2}).devices[0]);
   for (const Case& c : {
            Case{"neither", not_loaded(), traces_of(0), DriverState::no_library,
                 "no NVIDIA GPU on the PCI bus", ""},
@@ -88,6 +105,16 @@ TEST(JudgeDriver, SaysWhichOfTheReasonsItIs) {
                 refused, DriverState::forbidden, "/dev/nvidiactl", "group video"},
            Case{"prohibited", with_devices({2, 2}), traces_of(2), DriverState::forbidden,
                 "PROHIBITED", "nvidia-smi -c DEFAULT"},
+           Case{"lacks a call", without_a_call, traces_of(1), DriverState::too_old,
+                "undefined symbol", "CUDA 11.7 or newer"},
+           Case{"old", of_2020, traces_of(1), DriverState::too_old, "CUDA 11.2",
+                "CUDA 11.7 or newer"},
+           Case{"busy", in_use(2), traces_of(2), DriverState::busy, "EXCLUSIVE_PROCESS",
+                "nvidia-smi -c DEFAULT"},
+           Case{"busy or prohibited", none_left, traces_of(2), DriverState::busy, "(1 of",
+                "nvidia-smi"},
+           Case{"one busy", one_in_use, traces_of(2), DriverState::ready,
+                "2 devices, CUDA 13.0; 1 in use by another process", ""},
            Case{"mismatch", failing(803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"), traces_of(1),
                 DriverState::failed, "cuInit fails with 803 (CUDA_ERROR_SYSTEM_DRIVER_MISMATCH)",
                 "reboot"},
