@@ -45,13 +45,14 @@ make_initramfs() {
   (cd "$tree" && find . | cpio --quiet -o -H newc) >"$2/initramfs"
 }
 
-# boot_guest <folder> <log> <seconds> <arguments of /init> <qemu's own...>. Status 124: not ended.
+# boot_guest <folder> <log> <seconds> <rest of the kernel's command line> <qemu's own...>. Status 124: not
+# ended.
 # On a busy machine the emulated timer is too late for the kernel's check of it.
 boot_guest() {
-  local folder=$1 log=$2 seconds=$3 arguments=$4
+  local folder=$1 log=$2 seconds=$3 rest=$4
   shift 4
   timeout --foreground "$seconds" qemu-system-x86_64 -accel tcg,thread=multi -cpu max \
     -kernel "$kernel" -initrd "$folder/initramfs" \
-    -append "console=ttyS0 quiet panic=-1 no_timer_check ${arguments:+-- $arguments}" \
+    -append "console=ttyS0 quiet panic=-1 no_timer_check $rest" \
     -nographic -no-reboot "$@" </dev/null >"$log" 2>&1
 }

@@ -61,7 +61,7 @@ record() {
 # boot <name> <arguments> <drives...>
 boot() {
   local log=$out/$1.log status=0
-  boot_guest "$out" "$log" "$boot_seconds" "$2" -smp 2 -m 640 "${@:3}" || status=$?
+  boot_guest "$out" "$log" "$boot_seconds" "-- $2" -smp 2 -m 640 "${@:3}" || status=$?
   ((status != 124)) || die "$1: no end after $boot_seconds s; see $log"
   grep -q '^GUEST DONE' "$log" || die "$1 failed; see $log"
 }
