@@ -115,8 +115,11 @@ inline bool HasNonFinite(std::span<const typename Format::Bits> block) {
     found = hn::Or(found, hn::Eq(bits, exponent));
   }
   if (!hn::AllFalse(du, found)) return true;
-  return std::any_of(block.begin() + static_cast<std::ptrdiff_t>(i), block.end(),
-                     IsNonFinite<Format>);
+  // No std::any_of: the standard library's code is not made for this target, and may not inline it.
+  for (; i < block.size(); ++i) {
+    if (IsNonFinite<Format>(block[i])) return true;
+  }
+  return false;
 }
 
 /// At most one block. Rows of zeros that would fill it up add +0 to sums that are never -0, so only
