@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -120,6 +121,8 @@ class Backend {
   virtual ~Backend() = default;
 
   [[nodiscard]] virtual std::string_view name() const noexcept = 0;
+  /// The system's number of the NUMA node that the device is attached to, if that is known.
+  [[nodiscard]] virtual std::optional<std::uint32_t> numa_node() const noexcept { return {}; }
   /// Whether streams can wait for flags.
   [[nodiscard]] virtual bool stream_memory_ops() const noexcept = 0;
 

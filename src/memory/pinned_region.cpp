@@ -5,6 +5,15 @@
 
 namespace outboard::memory {
 
+std::uint32_t node_beside(const device::Backend& backend,
+                          const topology::Machine& machine) noexcept {
+  const std::optional<std::uint32_t> os_node = backend.numa_node();
+  for (std::uint32_t node = 0; os_node && node < machine.nodes.size(); ++node) {
+    if (machine.nodes[node].os_index == *os_node) return node;
+  }
+  return 0;
+}
+
 PinnedRegion::PinnedRegion(device::Backend& backend, NumaArena arena)
     : backend_(&backend), arena_(std::move(arena)) {
   pinned_ = arena_.bytes().empty() || backend.register_host(arena_.bytes());

@@ -3,12 +3,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "device/backend.hpp"
 #include "memory/numa_arena.hpp"
 
 namespace outboard::memory {
+
+/// Index in Machine::nodes of the node that the device is attached to; 0 where that is unknown or
+/// none of them.
+[[nodiscard]] std::uint32_t node_beside(const device::Backend& backend,
+                                        const topology::Machine& machine) noexcept;
 
 /// An arena that its device has registered. Move-only; unregisters before it unmaps.
 class PinnedRegion {

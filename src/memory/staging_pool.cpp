@@ -58,11 +58,11 @@ std::size_t StagingPool::planned_bytes(std::span<const SlotSpec> specs, const Op
 }
 
 void StagingPool::leave_reserved(ReservedCredit& credit, std::span<const SlotSpec> specs,
-                                 std::size_t planned_bytes) {
-  std::size_t nodes = 1;
+                                 std::size_t planned_bytes, std::uint32_t ring_node) {
+  std::size_t nodes = ring_node + std::size_t{1};
   for (const SlotSpec& spec : specs) nodes = std::max<std::size_t>(nodes, spec.node + 1);
   std::vector<std::size_t> bytes = bytes_per_node(specs, nodes);
-  bytes[0] += planned_bytes - sizes_of(specs).bytes;  // the ring
+  bytes[ring_node] += planned_bytes - sizes_of(specs).bytes;  // the ring
   for (std::uint32_t node = 0; node < nodes; ++node) credit.leave(node, bytes[node]);
 }
 
@@ -92,8 +92,9 @@ StagingPool::StagingPool(device::Backend& backend, const topology::Machine& mach
 }
 
 void StagingPool::make_ring(const Means& means, const RingShape& shape) {
+  const std::uint32_t node = node_beside(means.backend, means.machine);
   const auto map = [&](std::size_t buffers) {
-    return NumaArena(means.machine, 0, buffers * shape.buffer_bytes, kRing, means.touch);
+    return NumaArena(means.machine, node, buffers * shape.buffer_bytes, kRing, means.touch);
   };
   for (std::size_t tries = std::min(shape.buffers, shape.limit); tries > 0; tries /= 2) {
     PinnedRegion region(means.backend, map(tries));

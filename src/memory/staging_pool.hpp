@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Staging: one slot for each bucket, in which its gradient arrives and its refreshed weight leaves
 /// (the two alias: both are of the bucket's dtype). As many slots as can be pinned are; the rest is
-/// pageable and is reached through a small pinned ring.
+/// pageable and is reached through a small pinned ring, on the node that the device is attached to.
 #pragma once
 
 #include <algorithm>
@@ -42,9 +42,10 @@ class StagingPool {
   /// What a pool of these maps, unless the device refuses to pin it: slots, and a ring of its own.
   [[nodiscard]] static std::size_t planned_bytes(std::span<const SlotSpec> specs,
                                                  const Options& options);
-  /// Such a pool, of `planned_bytes`, may take reserved huge pages, or leave them.
+  /// Such a pool, of `planned_bytes`, may take reserved huge pages, or leave them. `ring_node`:
+  /// node_beside() the device.
   static void leave_reserved(ReservedCredit& credit, std::span<const SlotSpec> specs,
-                             std::size_t planned_bytes);
+                             std::size_t planned_bytes, std::uint32_t ring_node);
   /// If the device refuses to pin, halves the number until it agrees; ring_pinned() and
   /// direct_slots() say what came out. `touch` brings in all slots, once, before
   /// they are pinned; after a refusal only what could not be bound, the rest comes in as it is

@@ -332,7 +332,9 @@ std::uint64_t Pipeline::require_host_room(memory::StateHomes homes,
   std::uint64_t elem_bytes = generation.streams.elem_bytes();
   if (flow_.options.micro_batches > 0) {
     elem_bytes += sizeof(float);
-    memory::StagingPool::leave_reserved(credit, slots, staging_bytes);  // is mapped before sums
+    // Is mapped before sums.
+    memory::StagingPool::leave_reserved(credit, slots, staging_bytes,
+                                        memory::node_beside(flow_.backend, homes.machine()));
     need.reserved_bytes += HostSums::reserved_bytes(homes, credit, generation.node_elems);
   }
   for (const std::uint64_t elems : generation.node_elems) need.state_bytes += elems * elem_bytes;

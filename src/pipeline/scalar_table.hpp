@@ -14,8 +14,8 @@
 namespace outboard::pipeline {
 
 /// One table in device memory, and one like it in host memory, pinned if the device allows:
-/// GradientScalars of each parameter, then the count of its weights that overflowed while resident,
-/// then the sum of a digest. Move-only.
+/// on the node that the device is attached to: GradientScalars of each parameter, then the count of
+/// its weights that overflowed while resident, then the sum of a digest. Move-only.
 class ScalarTable {
  public:
   ScalarTable() = default;
@@ -23,7 +23,8 @@ class ScalarTable {
   /// @throws Error{out_of_memory}; Error{device_failure}.
   ScalarTable(device::Backend& backend, const topology::Machine& machine, std::size_t parameters)
       : parameters_(parameters),
-        host_(backend, memory::NumaArena(machine, 0, bytes(), "gate scalars")),
+        host_(backend, memory::NumaArena(machine, memory::node_beside(backend, machine), bytes(),
+                                         "gate scalars")),
         backend_(&backend),
         device_(static_cast<std::byte*>(backend.allocate(bytes()))) {
     std::memset(host_.bytes().data(), 0, bytes());

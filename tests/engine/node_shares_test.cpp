@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,25 @@ TinyOptions model(const std::string& topology, std::vector<double> rates) {
   }
   options.digest = false;
   return options;
+}
+
+// What the host shares with the device alone; slots are the buckets'.
+TEST(DeviceNode, RingAndScalarsLieBesideTheDevice) {
+  for (const std::uint32_t node : {0U, 1U}) {
+    TinyOptions options = model("numa:2 core:2 pu:1", {1e6, 1e6});
+    options.config.pinned_slots = 8;
+    options.device.numa_node = node;
+    TinyTrainer trainer(options);
+    trainer.start();
+    trainer.run(1);
+    std::map<std::string, std::set<std::uint32_t>> nodes;
+    for (const LedgerEntry& entry : trainer.engine().ledger().entries) {
+      if (entry.place != MemoryPlace::device) nodes[entry.purpose].insert(entry.node);
+    }
+    EXPECT_EQ(nodes["bounce ring"], (std::set<std::uint32_t>{node}));
+    EXPECT_EQ(nodes["gate scalars"], (std::set<std::uint32_t>{node}));
+    EXPECT_EQ(nodes["gradient and weight staging"], (std::set<std::uint32_t>{0, 1}));
+  }
 }
 
 struct Seen {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <climits>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +25,7 @@ class RegisteringBackend final : public device::Backend {
   std::size_t call_limit_bytes = SIZE_MAX;   ///< a registration of more is refused
   std::size_t total_limit_bytes = SIZE_MAX;  ///< and so is one that makes more in all
   bool broken = false;                       ///< every registration fails
+  std::optional<std::uint32_t> attached_to;  ///< what numa_node() says
   int broken_from = INT_MAX;                 ///< every one from this number on, the first is 1
   std::vector<std::span<std::byte>> registered;
   std::vector<std::span<const std::byte>> copies;  ///< host memory of each
@@ -39,6 +42,7 @@ class RegisteringBackend final : public device::Backend {
   }
 
   std::string_view name() const noexcept override { return "registering"; }
+  std::optional<std::uint32_t> numa_node() const noexcept override { return attached_to; }
   bool stream_memory_ops() const noexcept override { return false; }
   core::Waiter& waiter() noexcept override { std::terminate(); }
   core::VirtualLoop* virtual_loop() noexcept override { return nullptr; }

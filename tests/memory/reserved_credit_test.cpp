@@ -89,11 +89,23 @@ TEST(ReservedCredit, StagingMayTakeSomeOnEveryNodeAndForTheRingOnTheFirst) {
   const topology::Machine machine = real_nodes({0, 1});
   ReservedCredit credit(machine, root.path());
   const std::array<SlotSpec, 2> slots = {{{1, 2 * kHugePage}, {1, 2 * kHugePage}}};
-  StagingPool::leave_reserved(credit, slots, 7 * kHugePage);
+  StagingPool::leave_reserved(credit, slots, 7 * kHugePage, 0);
   EXPECT_EQ(credit.take(0, 8 * kHugePage), 0U);
   EXPECT_EQ(credit.take(0, 7 * kHugePage), 7 * kHugePage);
   EXPECT_EQ(credit.take(1, 7 * kHugePage), 0U);
   EXPECT_EQ(credit.take(1, 6 * kHugePage), 6 * kHugePage);
+}
+
+TEST(ReservedCredit, TheRingMayTakeSomeBesideTheDevice) {
+  const FixtureRoot root;
+  reserve(root, {10, 10});
+  const topology::Machine machine = real_nodes({0, 1});
+  ReservedCredit credit(machine, root.path());
+  const std::array<SlotSpec, 1> slots = {{{0, 2 * kHugePage}}};
+  StagingPool::leave_reserved(credit, slots, 5 * kHugePage, 1);
+  EXPECT_EQ(credit.take(0, 8 * kHugePage), 8 * kHugePage);
+  EXPECT_EQ(credit.take(1, 8 * kHugePage), 0U);
+  EXPECT_EQ(credit.take(1, 7 * kHugePage), 7 * kHugePage);
 }
 
 // The machine's other nodes are forbidden, not absent: their pages are not this node's.

@@ -32,6 +32,27 @@ void train_and_look() {
   expect(train_and_look_at(model()).digest == digest, "the bits of one node");
 }
 
+/// A device that is attached to the last node: what only it and the host share lies there.
+void ring_beside_the_device(int node) {
+  TinyOptions options = model();
+  const std::uint64_t digest = digest_of_one_node(options);
+  options.device.numa_node = static_cast<std::uint32_t>(node);
+  options.config.pinned_slots = 4;
+  options.config.log = [](LogLevel level, std::string_view line) {
+    if (level == LogLevel::info) return;
+    expect(line.find("Config::pinned_slots") != std::string_view::npos, std::string(line));
+  };
+  const Looked looked = train_and_look_at(options);
+  expect(looked.digest == digest, "the bits of one node");
+  for (const char* purpose : {"bounce ring", "gate scalars"}) {
+    const auto there = std::ranges::count_if(looked.ledger.entries, [&](const LedgerEntry& entry) {
+      return entry.purpose == purpose && entry.place != MemoryPlace::device &&
+             usable_nodes().at(entry.node) == node;
+    });
+    expect(there == 1, std::string(purpose) + " is meant for the device's node");
+  }
+}
+
 // --- more than small arenas ----------------------------------------------------------------------
 
 std::string huge_pages_of(int node) {
@@ -235,6 +256,7 @@ void check_this_machine() {
     expect(usable_nodes() == Nodes{last}, "the control group took effect");
     train_and_look();
   });
+  run("a device on the last node", [&] { ring_beside_the_device(last); });
   run("huge pages reserved on one node", [] { reserved_huge_pages(); });
   if (std::ranges::any_of(nodes, [](const auto& node) { return node.second == 0; })) {
     run("memory beside a full node", [] { memory_beside_a_full_node(); });

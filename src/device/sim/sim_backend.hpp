@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,9 @@ class SimBackend : public device::Backend {
   // --- device::Backend ---
   [[nodiscard]] std::string_view name() const noexcept final {
     return memory_.on_host() ? "host" : "sim";
+  }
+  [[nodiscard]] std::optional<std::uint32_t> numa_node() const noexcept final {
+    return options_.numa_node;
   }
   [[nodiscard]] bool stream_memory_ops() const noexcept final { return options_.stream_memory_ops; }
   [[nodiscard]] core::Waiter& waiter() noexcept final { return *waiter_; }
