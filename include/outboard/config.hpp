@@ -85,6 +85,11 @@ struct OUTBOARD_API HostOptions {
   std::string synthetic_topology{};
   /// 0: the physical cores allowed, less `reserve_cores`. At most 4,096 on all nodes together.
   std::uint32_t threads_per_node = 0;
+  /// Of the time in which there are buckets to update, the largest share in which a node's threads
+  /// do so, from 0.01 to 1: after each bucket they rest. Copies across the link, and a trainer on
+  /// the same cores, then find memory and cores less busy; the updates take 1/`update_share` as
+  /// long.
+  double update_share = 1.0;
   std::optional<std::uint32_t>
       reserve_cores{};  ///< cores left to the trainer; default 1 beyond 2 cores, 0 where step()
                         ///< waits for the updates (Schedule::blocking, serial)

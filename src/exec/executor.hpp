@@ -31,6 +31,9 @@ struct Task {
   /// Called once, after all parts, on a thread of the node, before the node's next task starts. May
   /// post. May be null.
   void (*done)(void* context, std::uint64_t argument) noexcept = nullptr;
+  /// After it the node rests, before its next task, for this many thousandths of the time that its
+  /// parts took.
+  std::uint32_t rest_permille = 0;
   void* context = nullptr;
   std::uint64_t argument = 0;
   SpanKind kind = SpanKind::other;  ///< for recording, with `argument` as the index

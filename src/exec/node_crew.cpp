@@ -61,11 +61,11 @@ void NodeCrew::run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker
     run_part(task, static_cast<std::uint32_t>(part));
   }
   lock.lock();
-  if (--running_.unfinished == 0) finish(lock);
+  if (--running_.unfinished == 0) finish(lock, worker);
 }
 
 /// On the worker that ran the last part: nobody else touches `running_` until the next task starts.
-void NodeCrew::finish(std::unique_lock<std::mutex>& lock) noexcept {
+void NodeCrew::finish(std::unique_lock<std::mutex>& lock, std::uint32_t worker) noexcept {
   const core::RecordedTime time{running_.started_ns, now_ns()};
   busy_ns_ += time.end_ns - time.start_ns;
   const Task task = running_.task;
@@ -73,11 +73,20 @@ void NodeCrew::finish(std::unique_lock<std::mutex>& lock) noexcept {
   lock.unlock();
   run_done(task);
   lock.lock();
+  rest(lock, worker, rest_ns(task, time.end_ns - time.start_ns));
   running_.active = false;
   start_next();
   if (drained()) {
-    for (std::uint32_t worker = 0; worker < workers_; ++worker) wake_[worker].notify_one();
+    for (std::uint32_t each = 0; each < workers_; ++each) wake_[each].notify_one();
   }
+}
+
+/// Not once the crew is to end: then the rests would only delay that.
+void NodeCrew::rest(std::unique_lock<std::mutex>& lock, std::uint32_t worker,
+                    std::int64_t ns) noexcept {
+  if (ns == 0) return;
+  const auto end = std::chrono::steady_clock::now() + std::chrono::nanoseconds(ns);
+  wake_[worker].wait_until(lock, end, [this] { return stopping_; });
 }
 
 bool NodeCrew::drained() const noexcept {

@@ -57,7 +57,8 @@ class NodeCrew {
 
   void start_next() noexcept;
   void run_lane(std::unique_lock<std::mutex>& lock, std::uint32_t worker) noexcept;
-  void finish(std::unique_lock<std::mutex>& lock) noexcept;
+  void finish(std::unique_lock<std::mutex>& lock, std::uint32_t worker) noexcept;
+  void rest(std::unique_lock<std::mutex>& lock, std::uint32_t worker, std::int64_t ns) noexcept;
   void serve(std::uint32_t worker) noexcept;
   [[nodiscard]] bool enter() noexcept;
   void serve_bound() noexcept;

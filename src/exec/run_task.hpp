@@ -26,6 +26,10 @@ class DefaultFpEnvironment {
   std::fenv_t saved_;
 };
 
+[[nodiscard]] inline std::int64_t rest_ns(const Task& task, std::int64_t busy_ns) noexcept {
+  return busy_ns / 1000 * task.rest_permille + busy_ns % 1000 * task.rest_permille / 1000;
+}
+
 inline void record_task(core::SpanRecorder* recorder, const Task& task,
                         const core::RecordedTime& time) noexcept {
   if (recorder == nullptr || !recorder->on()) return;

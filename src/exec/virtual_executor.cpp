@@ -52,17 +52,21 @@ void start_next(VirtualNode& node) {
   schedule(node, cost_ns);
 }
 
-void finish(VirtualNode& node) {
+/// @return how long the node rests then.
+std::int64_t finish(VirtualNode& node) {
   if (node.body_last) run_body(node.task);
   run_done(node.task);
   node.running = false;
+  return rest_ns(node.task, duration_ns(node, node.task));
 }
 
 /// `due` stays set throughout: a task that body or done posts must not start the node once more.
 void on_event(void* context, std::uint64_t) noexcept {
   VirtualNode& node = *static_cast<VirtualNode*>(context);
-  if (node.running) finish(node);
-  if (node.queue.empty()) {
+  const std::int64_t rest = node.running ? finish(node) : 0;
+  if (rest > 0) {
+    schedule(node, rest);
+  } else if (node.queue.empty()) {
     node.due = false;
   } else {
     start_next(node);

@@ -70,6 +70,8 @@ void Config::validate() const {
   require(max_grad_norm >= 0.0, "Config::max_grad_norm", max_grad_norm,
           "at least 0 (0 or infinity: no clipping)");
   require(accumulation >= 1, "Config::accumulation", accumulation, "at least 1");
+  require(host.update_share >= 0.01 && host.update_share <= 1.0, "Config::host.update_share",
+          host.update_share, "0.01 to 1 (1: no rests)");
   require(bucket_bytes >= (std::size_t{8} << 10), "Config::bucket_bytes",
           static_cast<double>(bucket_bytes), "at least 8192 (one block of 4,096 16-bit elements)");
   require(!pinned_slots || *pinned_slots >= 1, "Config::pinned_slots", 0.0,

@@ -74,7 +74,8 @@ void AutoPlacement::nodes_idle() {
       sums = {.seen_ns = now};
     }
     if (applied_in_a_row_ == 0 || node_cost_[node] == 0) continue;
-    rates_.node_elems_per_s[node] = rate(node_cost_[node], busy_ns);
+    const double share = 1000.0 / (1000.0 + flow_.options.rest_permille);
+    rates_.node_elems_per_s[node] = share * rate(node_cost_[node], busy_ns);
   }
 }
 

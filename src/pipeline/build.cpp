@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a pipeline comes to be, and how it ends. What commit() brings is in grow.cpp.
+#include <cmath>
 #include <sstream>
 #include <string>
 
@@ -12,6 +13,8 @@ FlowOptions flow_options(const Config& config) {
   FlowOptions options;
   options.schedule = config.schedule;
   options.check_waits = config.check_waits;
+  options.rest_permille =
+      static_cast<std::uint32_t>(std::lround(1000.0 / config.host.update_share - 1000.0));
   if (config.accumulate == Accumulate::host) options.micro_batches = config.accumulation;
   return options;
 }

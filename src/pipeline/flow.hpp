@@ -122,6 +122,7 @@ struct BucketRun {
 struct FlowOptions {
   Schedule schedule = Schedule::exact;
   bool check_waits = false;
+  std::uint32_t rest_permille = 0;  ///< after each update, of its time
   bool uploads_ahead = false;       ///< queue uploads at the gate, behind flags
   std::uint32_t micro_batches = 0;  ///< Accumulate::host: most of a step; 0: the trainer adds up
 };

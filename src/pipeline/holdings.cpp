@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "core/show_number.hpp"
 #include "memory/huge_pages.hpp"
 #include "memory/lock_limit.hpp"
 #include "pipeline/step.hpp"
@@ -210,6 +211,10 @@ bool Pipeline::uploads_fit_queue() const {
 std::string Pipeline::describe() {
   std::string text = describe_placement();
   if (slots_ == 0) return text;
+  if (config_.host.update_share < 1.0) {
+    text += "pacing: nodes update for at most " + core::show_number(config_.host.update_share) +
+            " of the time (Config::host.update_share)\n";
+  }
   text += describe_pages();
   if (!strays_.empty()) text += strays_ + "\n";
   std::size_t direct = 0;

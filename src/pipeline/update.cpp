@@ -96,6 +96,7 @@ void Update::post(std::uint32_t bucket, Phase phase) noexcept {
   task.cost_elems = cost_elems(bucket, phase);
   task.body = phase == Phase::measure ? &Update::measure_body : &Update::apply_body;
   task.done = phase == Phase::measure ? &Update::measure_done : &Update::apply_done;
+  task.rest_permille = flow_.options.rest_permille;
   task.context = this;
   task.argument = bucket;
   task.kind = SpanKind::update;

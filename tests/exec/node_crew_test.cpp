@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -50,6 +51,28 @@ TEST(NodeCrew, SurplusWorkersLeaveAtOnce) {
   crew.work();
   crew.wait_until_gone();
   EXPECT_EQ(counter.parts, 4);
+}
+
+// Each task would be followed by an hour's rest.
+TEST(NodeCrew, DoesNotRestOnceItIsToEnd) {
+  Counter counter;
+  NodeCrew crew(topology::synthetic("core:2 pu:1"), 0, 2);
+  std::vector<std::jthread> workers;
+  for (int i = 0; i < 2; ++i) workers.emplace_back([&] { crew.work(); });
+  crew.wait_for_workers();
+  Task task = counter.task();
+  task.body = [](void* context, std::uint64_t, std::uint32_t) noexcept {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    static_cast<Counter*>(context)->parts += 1;
+  };
+  task.rest_permille = 4'000'000'000;
+  for (int i = 0; i < 3; ++i) crew.post(task);
+  while (counter.finished < 1) std::this_thread::yield();
+  EXPECT_EQ(counter.finished, 1);
+  crew.stop();
+  crew.wait_until_gone();
+  EXPECT_EQ(counter.parts, 12);
+  EXPECT_EQ(counter.finished, 3);
 }
 
 TEST(NodeCrew, WhoeverComesAfterTheEndIsNotWaitedFor) {

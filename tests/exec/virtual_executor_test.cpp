@@ -44,6 +44,24 @@ struct Log {
   }
 };
 
+TEST(VirtualExecutor, ANodeRestsBeforeItsNextTask) {
+  Log log(1);
+  const auto executor = make_virtual_executor(log.loop, {1, 1}, {1e6, 1e6});
+  Task task = log.task(0, 1000, 0);
+  task.rest_permille = 500;
+  executor->post(task);
+  executor->post(log.task(0, 1000, 1));
+  executor->post(log.task(1, 1000, 2));
+  log.run_all();
+  executor->post(log.task(0, 1000, 3));
+  log.run_all();
+  EXPECT_EQ(log.done_ns[0], 1'000'000);
+  EXPECT_EQ(log.done_ns[1], 2'500'000);
+  EXPECT_EQ(log.done_ns[2], 1'000'000) << "another node does not rest";
+  EXPECT_EQ(log.done_ns[3], 3'500'000) << "nor one after a task without a rest";
+  EXPECT_EQ(executor->busy_ns(0), 3'000'000);
+}
+
 TEST(VirtualExecutor, NodesAreBusyForCostOverRateSideBySide) {
   Log log(1);
   const auto executor = make_virtual_executor(log.loop, {2, 2}, {1e6, 4e6});
