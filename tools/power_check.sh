@@ -14,6 +14,7 @@ set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/lib.sh"
 source "$(dirname "${BASH_SOURCE[0]}")/../scripts/guest.sh"
 cd "$root"
+PATH=$PATH:/usr/sbin:/sbin # mkfs
 
 out=build/power
 seed=${1:-1}
@@ -53,6 +54,7 @@ record() {
   trap 'kill "$server"' EXIT
   while [[ ! -e $socket ]]; do sleep 0.1; done
   boot record "$arguments vde" "${drives[@]}"
+  tr -d '\r' <"$out/record.log" | grep '^full disk:'
   trap - EXIT
   kill "$server"
   wait "$server" || true

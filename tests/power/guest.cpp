@@ -2,7 +2,8 @@
 // The first process of a virtual machine whose disks lose what was not flushed
 // (tools/power_check.sh).
 //   record SAVES DISK=TYPE=SYNCS... MARKS  trains and saves on each disk, a step for each save, and
-//                                         writes "DISK STEP" to the disk MARKS when save() returned
+//                                         writes "DISK STEP" to the disk MARKS when save()
+//                                         returned; at the end fills the first disk
 //   check DISK TABLE                      TABLE has lines "NUMBER TYPE OFFSET BYTES": file systems
 //                                         on DISK as they were when the power went
 #include <sys/reboot.h>
@@ -13,6 +14,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -24,6 +26,7 @@
 #include "ckpt/reader.hpp"
 #include "core/mix64.hpp"
 #include "power/guest_disks.hpp"
+#include "power/guest_full_disk.hpp"
 #include "power/guest_syncs.hpp"
 #include "support/tiny_trainer.hpp"
 
@@ -94,9 +97,16 @@ class OtherWrites {
   std::thread thread_;
 };
 
-void record(const std::string& disk, const std::string& type, int saves, const std::string& marks) {
+struct Recording {
+  std::string disk, type, marks;
+  int saves = 0;
+  bool full = false;  ///< fills the disk at the end
+};
+
+void record(const Recording& of) {
+  const auto& [disk, type, marks, saves, full] = of;
   const Mounted mounted("/dev/" + disk, type);
-  const OtherWrites others;
+  auto others = std::make_optional<OtherWrites>();
   TinyTrainer trainer(model());
   trainer.start();
   for (int step = 1; step <= saves; ++step) {
@@ -104,7 +114,8 @@ void record(const std::string& disk, const std::string& type, int saves, const s
     (void)save(trainer.engine());
     write_mark("/dev/" + marks, disk + " " + std::to_string(step));
   }
-  leave_out(Syncs::all);
+  others.reset();
+  if (full) survive_a_full_disk(trainer, kRoot);
   std::printf("%s: %d saves on %s\n", disk.c_str(), saves, type.c_str());
 }
 
@@ -117,7 +128,8 @@ void record_all(const std::vector<std::string>& arguments) {
     std::getline(words, syncs);
     send_small_writes(disk);
     leave_out(syncs_named(syncs));
-    record(disk, type, std::stoi(arguments[0]), arguments.back());
+    record({disk, type, arguments.back(), std::stoi(arguments[0]), i == 1});
+    leave_out(Syncs::all);
   }
 }
 
