@@ -36,10 +36,11 @@ class OUTBOARD_API Device {
   /// @throws Error{out_of_memory} if the host has no address space for its own tables.
   [[nodiscard]] static Device host();
 
-  /// The GPU of NVIDIA's that the driver numbers `ordinal` among those this process may see, through
-  /// its primary context: the one that frameworks of the process use too. Streams are `cudaStream_t`
-  /// cast to integers, the default ones (0, 1, 2) among them; stream 2 is the calling thread's. Each
-  /// call leaves the caller's current context as it was. Up to seconds the first time.
+  /// The GPU of NVIDIA's that the driver numbers `ordinal` among those this process may see,
+  /// through its primary context: the one that frameworks of the process use too. Streams are
+  /// `cudaStream_t` cast to integers, the default ones (0, 1, 2) among them; stream 2 is the
+  /// calling thread's. Each call leaves the caller's current context as it was. Up to seconds the
+  /// first time.
   /// @throws Error{unsupported} saying which it is: a build without a CUDA toolkit, no driver, one
   /// too old, no device, devices that this process may not use; and the remedy.
   /// Error{invalid_argument} for an ordinal that is not there, Error{device_failure}.

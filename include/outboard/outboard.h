@@ -23,6 +23,7 @@
 #ifndef OUTBOARD_OUTBOARD_H
 #define OUTBOARD_OUTBOARD_H
 
+/* NOLINTBEGIN(modernize-*): this is C */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -292,5 +293,7 @@ OUTBOARD_C_API outboard_status outboard_describe(outboard_engine *engine, char *
 #ifdef __cplusplus
 }
 #endif
+
+/* NOLINTEND(modernize-*) */
 
 #endif

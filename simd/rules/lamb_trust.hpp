@@ -21,7 +21,8 @@ namespace outboard::simd {
 
 /// lr * ||param|| / ||update||, and lr if one of the norms is 0; at most the largest float, never
 /// -0. Block sums are added in order, in double; rounded once.
-[[nodiscard]] OUTBOARD_SIMD_ANYWHERE inline float lamb_lr_trust(double lr, std::span<const BlockNorms> norms) noexcept {
+[[nodiscard]] OUTBOARD_SIMD_ANYWHERE inline float lamb_lr_trust(
+    double lr, std::span<const BlockNorms> norms) noexcept {
   BlockNorms sum;
   for (const BlockNorms& block : norms) {
     sum.param += block.param;

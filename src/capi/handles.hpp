@@ -24,7 +24,7 @@ class Handles {
     const std::uintptr_t number = next_;
     objects_.emplace(number, std::move(object));
     next_ += kStep;
-    return reinterpret_cast<Handle*>(number);
+    return reinterpret_cast<Handle*>(number);  // NOLINT(performance-no-int-to-ptr): not followed
   }
   /// @throws Error{invalid_argument} for a handle that is none, or was destroyed.
   [[nodiscard]] std::shared_ptr<T> find(const char* call, const char* name,

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "device/backend.hpp"
+#include "device/handle_table.hpp"
 #include "device/sim/device_memory.hpp"
 #include "device/sim/fault_plan.hpp"
-#include "device/handle_table.hpp"
 #include "device/sim/stream.hpp"
 
 namespace outboard::sim {
