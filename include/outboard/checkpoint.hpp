@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -18,7 +19,8 @@ struct OUTBOARD_API SaveOptions {
   /// once it is complete. 0: all stay.
   std::uint32_t keep_last = 1;
   /// A tensor that would make a file longer than this begins another one; larger tensors have a
-  /// file of their own. Several files are written and read at a time. At least 1 MiB.
+  /// file of their own. Several files are written and read at a time. At least 1 MiB; as much more
+  /// as it takes for at most 512 files, all of which a reader holds open.
   std::uint64_t file_bytes = std::uint64_t{1} << 30;
   /// The trainer's own: any small values by name, such as the place in its data or the state of its
   /// random numbers. Keys are UTF-8, values any bytes; load() gives them back as they were.
@@ -33,6 +35,33 @@ struct OUTBOARD_API SaveReport {
   std::uint64_t bytes = 0;   ///< of its files
   std::uint64_t digest = 0;  ///< Engine::state_digest(), which is in it
   std::string warning;       ///< "" or which older one, or rest of a save, could not be removed
+};
+
+/// A save that Engine::save_async() has begun. Movable; it may outlive the engine, whose end is the
+/// save's. To let go of it is no end of the save: see Engine::save_async() for who is told then if
+/// it fails. From one thread at a time.
+class OUTBOARD_API SaveTicket {
+ public:
+  struct State;  ///< the engine's own
+  explicit SaveTicket(std::shared_ptr<State> state);
+  ~SaveTicket();
+  SaveTicket(SaveTicket&&) noexcept;
+  SaveTicket& operator=(SaveTicket&&) noexcept;
+
+  /// Whether it has ended, well or not. Does not wait; in virtual time the loop runs in calls that
+  /// wait, not in this one.
+  [[nodiscard]] bool done() const;
+  /// Of the files' bytes, roughly: how many the disk has been given, and all.
+  struct Progress {
+    std::uint64_t written_bytes = 0, bytes = 0;
+  };
+  [[nodiscard]] Progress progress() const;
+  /// Blocks until it has ended. Any number of times.
+  /// @throws the failure, as Engine::save() does: the checkpoints are those of before then.
+  SaveReport wait();
+
+ private:
+  std::shared_ptr<State> state_;
 };
 
 struct OUTBOARD_API LoadOptions {
@@ -71,7 +100,10 @@ struct OUTBOARD_API CheckpointInfo {
   std::string written_by;
   std::uint64_t bytes = 0;  ///< of the files with state
   std::uint64_t steps = 0;  ///< calls of step()
-  std::uint64_t steps_applied = 0, steps_skipped = 0;
+  std::uint64_t steps_applied = 0, steps_skipped = 0, steps_partial = 0;
+  /// What decides on how the run goes on beside its state, by name, as text: the loss scale's
+  /// counters, accumulation, and settings of Config, which early checkpoints lack.
+  std::map<std::string, std::string> settings;
   std::uint64_t digest = 0;
   double loss_scale = 1.0;
   std::vector<std::string> groups;              ///< one line each, as Engine::describe() has it

@@ -51,8 +51,8 @@ struct OUTBOARD_API ExportReport {
 /// to `target`, a new file or folder, which has its name once it is whole and synced. Each master
 /// is held against its checksum. Tied weights are written once, under their first name.
 /// @throws Error{io_failure} if `target` is there already; Error{no_space}; Error{bad_checkpoint};
-/// Error{invalid_argument} for a name or a shape that does not fit; Error{unsupported} if a file of
-/// llm.c cannot hold the model. Nothing is left then.
+/// Error{invalid_argument} for a name or a shape that does not fit, or an option of the other
+/// format; Error{unsupported} if a file of llm.c cannot hold the model. Nothing is left then.
 OUTBOARD_API ExportReport export_weights(const std::string& checkpoint, const std::string& target,
                                          const ExportOptions& options = {});
 
@@ -67,7 +67,8 @@ struct OUTBOARD_API ImportOptions {
 
 /// Makes a checkpoint in `folder`, as Engine::save() would, of the weights in `source` (one file,
 /// or a folder with an index or with one file of safetensors): they are the masters, moments and
-/// step counts are zero, and the rule is AdamW. Shapes are not kept. The newest in `folder` from
+/// step counts are zero, and the rule is AdamW, whose hyper-parameters an engine that
+/// loads it keeps as it has them. Shapes are not kept. The newest in `folder` from
 /// then on. A checkpoint of another rule's engine: load it with LoadOptions::strict = false, which
 /// takes the masters.
 /// @throws Error{bad_checkpoint} naming the file and what is wrong in it, a NaN or Inf too;

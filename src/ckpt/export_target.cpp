@@ -19,6 +19,8 @@ void require_none(FileSystem& files, const std::string& path, const std::string&
   const CallResult opened = files.open(path);
   if (opened.error == ENOENT) return;
   if (opened.error == 0) files.close(static_cast<int>(opened.value));
+  // Whatever else it is: what cannot be looked at is said to be that.
+  if (opened.error != 0) (void)File::open(files, path);
   throw Error(ErrorCode::io_failure, "'" + path + "' is there already; " + what);
 }
 
@@ -37,26 +39,44 @@ ExportTarget::ExportTarget(FileSystem& files, std::string path, std::uint64_t by
 }
 
 ExportTarget::~ExportTarget() {
-  if (published_) return;
+  if (!made_) return;
   try {
-    if (folder_) remove_tree(files_, place_);
-    if (!folder_) files_.remove_file(place_);
+    remove_tree(files_, place_);
   } catch (const Error&) {  // the next export there names what is left
   }
 }
 
 void ExportTarget::make_folder() {
   folder_ = true;
-  if (ckpt::make_folder(files_, place_)) return;
-  folder_ = false;
-  throw Error(ErrorCode::io_failure, "'" + place_ + "' is there already; another export made it");
+  if (!ckpt::make_folder(files_, place_)) {
+    throw Error(ErrorCode::io_failure, "'" + place_ + "' is there already; another export made it");
+  }
+  made_ = true;
 }
 
 void ExportTarget::publish() {
   if (folder_) sync_folder(files_, place_);
   rename(files_, place_, path_);
-  published_ = true;
-  sync_folder(files_, parent_of(path_));
+  try {
+    sync_folder(files_, parent_of(path_));
+  } catch (const Error& failure) {
+    take_back(failure);
+  }
+  made_ = false;
+}
+
+/// A name that may be lost with the power is not to be seen until then either.
+void ExportTarget::take_back(const Error& failure) {
+  try {
+    rename(files_, path_, place_);
+  } catch (const Error& again) {
+    made_ = false;
+    throw Error(failure.code(), std::string(failure.what()) + ". '" + path_ +
+                                    "' is whole and may be lost with the power; it could not be "
+                                    "taken back: " +
+                                    again.what());
+  }
+  throw failure;
 }
 
 }  // namespace outboard::ckpt

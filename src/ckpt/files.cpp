@@ -22,6 +22,10 @@ std::string remedy(int error) {
     case EPERM:
     case EROFS:
       return "; give this user the right to it, or name another folder";
+    case EMFILE:
+    case ENFILE:
+      return "; all files of a checkpoint are open while it is read: raise the limit on open files "
+             "(ulimit -n)";
     case EIO:
       return "; the medium or the connection to it fails: look into the system's log, and use "
              "another one";
@@ -153,15 +157,13 @@ void sync_folder(FileSystem& files, const std::string& path) {
   File::open(files, path).sync();
 }
 
+/// A link is removed, never what it leads to.
 void remove_tree(FileSystem& files, const std::string& path) {
+  const CallResult no_folder = again([&] { return files.remove_file(path); });
+  if (no_folder.error == 0 || no_folder.error == ENOENT) return;
+  if (no_folder.error != EISDIR && no_folder.error != EPERM) fail("remove", path, no_folder.error);
   for (const std::string& name : list(files, path, true)) {
-    const std::string file = join(path, name);
-    const CallResult result = again([&] { return files.remove_file(file); });
-    if (result.error == EISDIR) {
-      remove_tree(files, file);
-    } else if (result.error != 0 && result.error != ENOENT) {
-      fail("remove", file, result.error);
-    }
+    remove_tree(files, join(path, name));
   }
   const CallResult result = again([&] { return files.remove_folder(path); });
   if (result.error != 0 && result.error != ENOENT) fail("remove the folder", path, result.error);

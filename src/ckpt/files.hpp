@@ -53,7 +53,7 @@ void rename(FileSystem& files, const std::string& from, const std::string& to);
 [[nodiscard]] std::vector<std::string> list(FileSystem& files, const std::string& path,
                                             bool may_lack = false);
 void sync_folder(FileSystem& files, const std::string& path);
-/// A folder and the files in it; what is gone already is no failure.
+/// A folder and all in it, or a file or a link; what is gone already is no failure.
 void remove_tree(FileSystem& files, const std::string& path);
 [[nodiscard]] std::uint64_t free_bytes(FileSystem& files, const std::string& path);
 /// A whole file of at most `most` bytes. @throws Error{bad_checkpoint} for a larger one.

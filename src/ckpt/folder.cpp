@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ckpt/format.hpp"
+#include "ckpt/padded.hpp"
 #include "outboard/error.hpp"
 
 namespace outboard::ckpt {
@@ -24,9 +25,7 @@ std::string parent_of(std::string path) {
 }
 
 std::string saved_name(std::uint64_t number) {
-  std::string digits = std::to_string(number);
-  digits.insert(0, kDigits - std::min(kDigits, digits.size()), '0');
-  return std::string(kSavedPrefix) + digits;
+  return std::string(kSavedPrefix) + padded(number, kDigits);
 }
 
 std::optional<std::uint64_t> saved_number(std::string_view name) {
@@ -118,8 +117,7 @@ void Publication::remove_leftovers() {
 }
 
 std::string Publication::begin() {
-  std::string folder =
-      join(root_, std::string(kSavingPrefix) + saved_name(number_).substr(kSavedPrefix.size()));
+  std::string folder = join(root_, std::string(kSavingPrefix) + padded(number_, kDigits));
   remove_tree(files_, folder);
   make_folder(files_, folder);
   return saving_ = folder;
@@ -157,10 +155,8 @@ std::string Publication::keep_last(std::uint32_t count) noexcept {
     auto numbers = saved_numbers(files_, root_);
     numbers.resize(numbers.size() - std::min<std::size_t>(count, numbers.size()));
     for (const std::uint64_t number : numbers) {
-      const std::string name = saved_name(number);
-      const std::string gone =
-          join(root_, std::string(kRemovingPrefix) + name.substr(kSavedPrefix.size()));
-      rename(files_, join(root_, name), gone);
+      const std::string gone = join(root_, std::string(kRemovingPrefix) + padded(number, kDigits));
+      rename(files_, join(root_, saved_name(number)), gone);
       remove_tree(files_, gone);
     }
     return left_over_;

@@ -24,6 +24,8 @@ inline constexpr std::uint64_t kMaxHeaderBytes = 100'000'000;  // as safetensors
 inline constexpr std::size_t kMaxJsonDepth = 8;
 inline constexpr std::uint64_t kMaxElems = std::uint64_t{1} << 48;
 inline constexpr std::size_t kMaxFiles = 1'000'000;
+/// A save has no more: a reader holds them all open, and a process has 1,024 files by default.
+inline constexpr std::size_t kMaxSavedFiles = 512;
 
 /// What is read and written in one go where it passes through a buffer.
 inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20;

@@ -128,4 +128,12 @@ bool JsonRef::flag() const {
   return value_->get<bool>();
 }
 
+std::string JsonRef::file_name() const {
+  std::string name = text();
+  const bool plain = !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
+                     name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
+  if (!plain) place_.refuse("is no plain file name");
+  return name;
+}
+
 }  // namespace outboard::ckpt

@@ -45,6 +45,7 @@ class JsonRef {
   [[nodiscard]] std::uint64_t bits() const;  ///< 16 hexadecimal digits
   [[nodiscard]] double number() const;       ///< finite
   [[nodiscard]] bool flag() const;
+  [[nodiscard]] std::string file_name() const;  ///< no way out of its folder
   [[nodiscard]] const Json& value() const noexcept { return *value_; }
   [[nodiscard]] const JsonPlace& place() const noexcept { return place_; }
 

@@ -32,6 +32,13 @@ class Gpt {
     }
     shape.padded_vocab = core::round_up(shape.vocab, kLlmcVocabStep);
     shape.heads = format.heads != 0 ? format.heads : saved_heads();
+    if (shape.width % shape.heads != 0) {
+      throw Error(ErrorCode::invalid_argument,
+                  "export: " + std::to_string(shape.heads) + " heads of attention" +
+                      (format.heads != 0 ? "" : ", as the checkpoint's entry 'heads' says,") +
+                      " cannot share a width of " + std::to_string(shape.width) +
+                      "; give the model's own number (--heads)");
+    }
     return parse_llmc_header(make_llmc_header(shape), checkpoint_.folder());
   }
   /// That these and no others are there.
@@ -104,6 +111,7 @@ ExportedWeights export_llmc(FileSystem& files, const Checkpoint& checkpoint,
   gpt.require(tensors);
   ExportTarget place(files, target, llmc_file_bytes(shape));
   ExportFile file(files, place.place(), shape.dtype);
+  place.made_file();
   const LlmcHeader header = make_llmc_header(shape);
   file.raw(std::as_bytes(std::span(header)));
   for (const LlmcTensor& tensor : tensors) {

@@ -63,6 +63,7 @@ struct Manifest {
   std::uint32_t accumulation = 1;
   bool dynamic_loss_scale = false;
   optim::LossScaler::State loss_scale;
+  bool imported = false;  ///< weights from elsewhere: the groups' hyper-parameters are nobody's
   std::optional<Settings> settings;  ///< none: it was saved by a release that kept none
   std::vector<optim::Group> groups;
   std::vector<ParameterEntry> parameters;  ///< in registration order
@@ -73,6 +74,7 @@ struct Manifest {
 /// "exp_avg/layer0.weight".
 [[nodiscard]] std::string tensor_name(std::string_view stream, std::string_view parameter);
 
+[[nodiscard]] bool is_utf8(const std::string& text);
 /// @throws Error{invalid_argument} naming a parameter or a key of an entry that is not UTF-8.
 void require_utf8(const Manifest& manifest);
 /// The manifest's file, checksum included.

@@ -39,15 +39,6 @@ void require_constants(const JsonRef& json) {
   require("digest_hash", "splitmix64-sum");
 }
 
-/// A name of a file beside the manifest, not a way out of its folder.
-std::string file_name(const JsonRef& json) {
-  std::string name = json.text();
-  const bool plain = !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-                     name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
-  if (!plain) json.place().refuse("is no plain file name");
-  return name;
-}
-
 double power_of_two(const JsonRef& json) {
   const double value = json.number();
   int exponent = 0;
@@ -133,7 +124,7 @@ void read_files(const JsonRef& json, Manifest& manifest) {
   for (std::size_t i = 0; i < json.items(); ++i) {
     const JsonRef item = json.item(i);
     FileEntry& file = manifest.files.emplace_back();
-    file.name = file_name(item.at("name"));
+    file.name = item.at("name").file_name();
     if (!known.insert(file.name).second) item.at("name").place().refuse("is not unique");
     file.bytes = item.at("bytes").count(std::uint64_t{INT64_MAX});
     file.checksum = item.at("checksum").bits();
@@ -181,6 +172,7 @@ Manifest read_manifest(std::string_view text, const std::string& file) {
   if (manifest.accumulation == 0) json.at("accumulation").place().refuse("is 0");
   manifest.dynamic_loss_scale = json.at("loss_scale").at("dynamic").flag();
   manifest.loss_scale = read_loss_scale(json.at("loss_scale"));
+  if (json.has("imported")) manifest.imported = json.at("imported").flag();
   if (json.has("settings")) manifest.settings = read_settings(json.at("settings"));
   for (std::size_t i = 0; i < json.at("groups").items(); ++i) {
     manifest.groups.push_back(group_from_json(json.at("groups").item(i)));

@@ -13,15 +13,6 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
-bool is_utf8(const std::string& text) {
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::exception&) {
-    return false;
-  }
-}
-
 void require_utf8(const std::string& text, const std::string& what) {
   if (is_utf8(text)) return;
   throw Error(ErrorCode::invalid_argument,
@@ -93,6 +84,15 @@ std::string list_of(const Items& items, Make make) {
 
 }  // namespace
 
+bool is_utf8(const std::string& text) {
+  try {
+    (void)Json(text).dump();
+    return true;
+  } catch (const Json::exception&) {
+    return false;
+  }
+}
+
 std::string tensor_name(std::string_view stream, std::string_view parameter) {
   std::string name(stream);
   return (name += '/') += parameter;
@@ -130,6 +130,7 @@ std::string write_manifest(const Manifest& manifest) {
   add("counters", counts.dump());
   add("accumulation", std::to_string(manifest.accumulation));
   add("loss_scale", loss_scale_json(manifest).dump());
+  if (manifest.imported) add("imported", "true");
   if (manifest.settings) add("settings", settings_json(*manifest.settings).dump());
   add("groups", list_of(manifest.groups, group_to_json));
   add("files", list_of(manifest.files, file_json));

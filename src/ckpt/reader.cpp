@@ -5,6 +5,7 @@
 
 #include "ckpt/folder.hpp"
 #include "ckpt/format.hpp"
+#include "ckpt/header_parts.hpp"
 #include "ckpt/tensor_file.hpp"
 #include "outboard/error.hpp"
 
@@ -17,17 +18,14 @@ namespace {
                   "; the file is damaged: load another checkpoint, or restore it from a copy");
 }
 
-TensorHeader read_header(const File& file, const FileEntry& entry) {
+TensorHeader checked_header(const File& file, const FileEntry& entry) {
   const std::string& path = file.path();
   const std::uint64_t size = file.size();
   if (size != entry.bytes) {
     refuse(path, "is " + std::to_string(size) + " bytes long and was saved with " +
                      std::to_string(entry.bytes));
   }
-  std::string header(std::min<std::uint64_t>(8, size), '\0');
-  file.read(std::as_writable_bytes(std::span(header)), 0);
-  header.resize(header_bytes(header, size, path));
-  file.read(std::as_writable_bytes(std::span(header)), 0);
+  const std::string header = read_header(file, size);
   if (checksum_of(header) != entry.header_checksum) {
     refuse(path, "has a header other than the one that was saved: its checksum differs");
   }
@@ -66,7 +64,7 @@ void Checkpoint::read_headers() {
   }
   for (std::size_t f = 0; f < wanted.size(); ++f) {
     const File& file = opened_.emplace_back(File::open(*files_, path_of(f)));
-    const TensorHeader header = read_header(file, manifest_.files[f]);
+    const TensorHeader header = checked_header(file, manifest_.files[f]);
     for (const auto& [parameter, stream] : wanted[f]) {
       const ParameterEntry& entry = manifest_.parameters[parameter];
       const std::string name = tensor_name(entry.streams[stream].name, entry.name());

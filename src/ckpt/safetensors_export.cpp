@@ -6,7 +6,9 @@
 #include "ckpt/export_target.hpp"
 #include "ckpt/format.hpp"
 #include "ckpt/json.hpp"
+#include "ckpt/manifest.hpp"
 #include "ckpt/master_reader.hpp"
+#include "ckpt/padded.hpp"
 #include "ckpt/tensor_file.hpp"
 #include "ckpt/weights_export.hpp"
 #include "ckpt/weights_header.hpp"
@@ -68,6 +70,8 @@ std::vector<Shard> plan_shards(const Manifest& manifest, const WeightsFormat& fo
   std::set<std::string> names;
   for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
     WeightTensor tensor = tensor_of(manifest.parameters[i], format);
+    if (!is_utf8(tensor.name))
+      refuse("the name given for '" + manifest.parameters[i].name() + "' is not UTF-8");
     if (!names.insert(tensor.name).second || tensor.name == "__metadata__") {
       refuse("two tensors would be called '" + tensor.name + "'");
     }
@@ -84,16 +88,11 @@ std::vector<Shard> plan_shards(const Manifest& manifest, const WeightsFormat& fo
   return shards;
 }
 
-std::string five_digits(std::size_t number) {
-  std::string digits = std::to_string(number);
-  return std::string(5 - std::min<std::size_t>(5, digits.size()), '0') + digits;
-}
-
 void name_shards(std::vector<Shard>& shards) {
   for (std::size_t i = 0; i < shards.size(); ++i) {
     shards[i].name = shards.size() == 1 ? "model.safetensors"
-                                        : "model-" + five_digits(i + 1) + "-of-" +
-                                              five_digits(shards.size()) + ".safetensors";
+                                        : "model-" + padded(i + 1, 5) + "-of-" +
+                                              padded(shards.size(), 5) + ".safetensors";
   }
 }
 

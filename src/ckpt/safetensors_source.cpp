@@ -5,6 +5,7 @@
 #include <set>
 
 #include "ckpt/format.hpp"
+#include "ckpt/header_parts.hpp"
 #include "ckpt/json.hpp"
 #include "ckpt/tensor_file.hpp"
 #include "ckpt/weights_header.hpp"
@@ -23,14 +24,6 @@ struct Shards {
   bool indexed = false;
 };
 
-std::string plain_name(const JsonRef& json) {
-  std::string name = json.text();
-  const bool plain = !name.empty() && name.size() <= 255 && name != "." && name != ".." &&
-                     name.find('/') == std::string::npos && name.find('\0') == std::string::npos;
-  if (!plain) json.place().refuse("is no plain file name");
-  return name;
-}
-
 Shards read_index(FileSystem& files, const std::string& folder) {
   const std::string path = join(folder, kIndex);
   const Json parsed = parse_json(read_text(files, path, kMaxManifestBytes), path);
@@ -38,7 +31,7 @@ Shards read_index(FileSystem& files, const std::string& folder) {
   if (!map.value().is_object()) map.place().refuse("is no object");
   Shards shards{.folder = folder, .tensors = {}, .indexed = true};
   for (const auto& [name, file] : map.value().items()) {
-    shards.tensors[plain_name({file, map.place().member(name)})].insert(name);
+    shards.tensors[JsonRef(file, map.place().member(name)).file_name()].insert(name);
   }
   return shards;
 }
@@ -82,11 +75,7 @@ class SafetensorsSource final : public WeightsSource {
     const File& file = opened_.emplace_back(File::open(files, path));
     const JsonPlace place{path, ""};
     const std::uint64_t size = file.size();
-    std::string header(std::min<std::uint64_t>(8, size), '\0');
-    file.read(std::as_writable_bytes(std::span(header)), 0);
-    header.resize(header_bytes(header, size, path));
-    file.read(std::as_writable_bytes(std::span(header)), 0);
-    const auto found = parse_weights_header(header, size, path);
+    const auto found = parse_weights_header(read_header(file, size), size, path);
     if (wanted && wanted->size() != found.size()) {
       place.refuse("has " + std::to_string(found.size()) + " tensors where the index has " +
                    std::to_string(wanted->size()));

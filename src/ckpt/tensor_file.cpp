@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "ckpt/tensor_file.hpp"
 
-#include <algorithm>
 #include <bit>
 #include <cstring>
+#include <utility>
 
 #include "ckpt/format.hpp"
+#include "ckpt/header_parts.hpp"
 #include "ckpt/json.hpp"
 #include "core/round_up.hpp"
 
@@ -33,25 +34,6 @@ TensorPlace parse_tensor(const JsonRef& entry, std::uint64_t data_offset,
                            std::to_string(elems) + " elements of 4");
   }
   return {data_offset + begin, elems};
-}
-
-/// Every byte of the data belongs to one tensor.
-void require_tiling(const TensorHeader& header, std::uint64_t file_bytes, const JsonPlace& place) {
-  std::vector<TensorPlace> places;
-  for (const auto& [name, tensor] : header.tensors) places.push_back(tensor);
-  std::ranges::sort(
-      places, {}, [](const TensorPlace& tensor) { return std::pair(tensor.offset, tensor.elems); });
-  std::uint64_t next = header.data_offset;
-  for (const TensorPlace& tensor : places) {
-    if (tensor.offset != next) {
-      place.refuse("has tensors that overlap or leave a gap at byte " + std::to_string(next));
-    }
-    next += tensor.elems * sizeof(float);
-  }
-  if (next != file_bytes) {
-    place.refuse("has tensors up to byte " + std::to_string(next) + " and is " +
-                 std::to_string(file_bytes) + " bytes long");
-  }
 }
 
 }  // namespace
@@ -111,7 +93,11 @@ TensorHeader parse_header(std::string_view text, std::uint64_t file_bytes,
     const JsonRef ref(entry, place.member(name));
     header.tensors.emplace(name, parse_tensor(ref, header.data_offset, file_bytes));
   }
-  require_tiling(header, file_bytes, place);
+  std::vector<TensorExtent> extents;
+  for (const auto& [name, tensor] : header.tensors) {
+    extents.push_back({tensor.offset, tensor.elems * sizeof(float)});
+  }
+  require_tiling(std::move(extents), header.data_offset, file_bytes, place);
   return header;
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ckpt/format.hpp"
+#include "ckpt/header_parts.hpp"
 #include "ckpt/json.hpp"
 #include "ckpt/tensor_file.hpp"
 #include "core/round_up.hpp"
@@ -60,21 +61,6 @@ WeightTensor parse_tensor(const std::string& name, const JsonRef& entry, std::ui
   return tensor;
 }
 
-/// Sorted, every byte of the data belongs to one tensor.
-void require_tiling(const std::vector<WeightTensor>& tensors, std::uint64_t next,
-                    std::uint64_t file_bytes, const JsonPlace& place) {
-  for (const WeightTensor& tensor : tensors) {
-    if (tensor.offset != next) {
-      place.refuse("has tensors that overlap or leave a gap at byte " + std::to_string(next));
-    }
-    next += tensor.bytes();
-  }
-  if (next != file_bytes) {
-    place.refuse("has tensors up to byte " + std::to_string(next) + " and is " +
-                 std::to_string(file_bytes) + " bytes long");
-  }
-}
-
 }  // namespace
 
 std::string make_weights_header(std::vector<WeightTensor>& tensors) {
@@ -117,7 +103,9 @@ std::vector<WeightTensor> parse_weights_header(std::string_view header, std::uin
   std::ranges::sort(tensors, {}, [](const WeightTensor& tensor) {
     return std::pair(tensor.offset, tensor.elems);
   });
-  require_tiling(tensors, data, file_bytes, place);
+  std::vector<TensorExtent> extents;
+  for (const WeightTensor& tensor : tensors) extents.push_back({tensor.offset, tensor.bytes()});
+  require_tiling(std::move(extents), data, file_bytes, place);
   return tensors;
 }
 

@@ -27,9 +27,10 @@ class StateSource {
 struct SaveRequest {
   /// Files and checksums are filled in by the writer; of a stream only its name is read.
   Manifest manifest;
-  std::uint32_t keep_last = 1;   ///< checkpoints that stay in the folder; 0: all
-  std::uint64_t file_bytes = 0;  ///< a tensor begins another file where this is exceeded
-  std::uint32_t threads = 1;     ///< at most; each writes one file at a time
+  std::uint32_t keep_last = 1;  ///< checkpoints that stay in the folder; 0: all
+  /// A tensor begins another file where this is exceeded, unless there would be too many files.
+  std::uint64_t file_bytes = 0;
+  std::uint32_t threads = 1;  ///< at most; each writes one file at a time
 };
 
 struct SavedCheckpoint {

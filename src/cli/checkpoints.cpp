@@ -5,7 +5,10 @@
 #include <cstdio>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <sstream>
+#include <string_view>
+#include <utility>
 
 #include "cli/command_line.hpp"
 #include "outboard/error.hpp"
@@ -19,9 +22,23 @@ std::string hex(std::uint64_t value) {
   return text;
 }
 
-const CheckpointParameter* find(const CheckpointInfo& info, const std::string& name) {
-  const auto found = std::ranges::find(info.parameters, name, &CheckpointParameter::name);
-  return found == info.parameters.end() ? nullptr : &*found;
+using ByName = std::map<std::string_view, const CheckpointParameter*>;
+
+ByName by_name(const CheckpointInfo& info) {
+  ByName parameters;
+  for (const CheckpointParameter& one : info.parameters) parameters.emplace(one.name, &one);
+  return parameters;
+}
+
+void compare_settings(const CheckpointInfo& a, const CheckpointInfo& b, std::ostream& out) {
+  std::map<std::string, std::pair<std::string, std::string>> both;
+  for (const auto& [name, value] : a.settings) both[name].first = value;
+  for (const auto& [name, value] : b.settings) both[name].second = value;
+  const auto shown = [](const std::string& value) { return value.empty() ? "unknown" : value; };
+  for (const auto& [name, values] : both) {
+    if (values.first == values.second) continue;
+    out << name << ": " << shown(values.first) << " and " << shown(values.second) << "\n";
+  }
 }
 
 void compare(const CheckpointParameter& a, const CheckpointParameter& b, std::ostream& out) {
@@ -113,7 +130,14 @@ int run(const CheckpointWords& words) {
 
 std::string differences(const CheckpointInfo& a, const CheckpointInfo& b) {
   std::ostringstream out;
-  if (a.steps != b.steps) out << "steps: " << a.steps << " and " << b.steps << "\n";
+  const auto number = [&](const char* what, std::uint64_t x, std::uint64_t y) {
+    if (x != y) out << what << ": " << x << " and " << y << "\n";
+  };
+  number("steps", a.steps, b.steps);
+  number("steps applied", a.steps_applied, b.steps_applied);
+  number("steps skipped", a.steps_skipped, b.steps_skipped);
+  number("steps partial", a.steps_partial, b.steps_partial);
+  compare_settings(a, b, out);
   if (a.loss_scale != b.loss_scale) {
     out << "loss scale: " << a.loss_scale << " and " << b.loss_scale << "\n";
   }
@@ -122,15 +146,18 @@ std::string differences(const CheckpointInfo& a, const CheckpointInfo& b) {
     const std::string two = i < b.groups.size() ? b.groups[i] : "none";
     if (one != two) out << "group " << i << ": " << one << " and " << two << "\n";
   }
+  const ByName of_a = by_name(a);
+  const ByName of_b = by_name(b);
   for (const CheckpointParameter& parameter : a.parameters) {
-    if (const auto* other = find(b, parameter.name)) {
-      compare(parameter, *other, out);
+    const auto other = of_b.find(parameter.name);
+    if (other != of_b.end()) {
+      compare(parameter, *other->second, out);
     } else {
       out << "parameter '" << printable(parameter.name) << "': only the first has it\n";
     }
   }
   for (const CheckpointParameter& parameter : b.parameters) {
-    if (find(a, parameter.name) != nullptr) continue;
+    if (of_a.contains(parameter.name)) continue;
     out << "parameter '" << printable(parameter.name) << "': only the second has it\n";
   }
   if (a.entries != b.entries) out << "entries differ\n";

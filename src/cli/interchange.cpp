@@ -76,9 +76,13 @@ void run_export(const InterchangeWords& words) {
 }
 
 void run_import(const InterchangeWords& words) {
-  ImportOptions options{.file = file_of(words.format),
-                        .dtype = dtype_of(words.dtype),
-                        .names = read_names(words.rename).names};
+  const Names names = read_names(words.rename);
+  if (!names.shapes.empty()) {
+    throw UsageError("--rename '" + words.rename + "': the shape of '" +
+                     names.shapes.begin()->first + "' is for an export; an import keeps none");
+  }
+  ImportOptions options{
+      .file = file_of(words.format), .dtype = dtype_of(words.dtype), .names = names.names};
   if (words.static_loss_scale > 0.0) {
     options.loss_scaling = {.dynamic = false, .initial_scale = words.static_loss_scale};
   }

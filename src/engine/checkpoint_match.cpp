@@ -135,6 +135,7 @@ class Matching {
 
   void match_rules() {
     found_.rules.resize(model_.groups.size());
+    if (manifest_.imported) return;
     std::set<std::uint32_t> told;
     for (std::uint32_t i = 0; i < model_.parameters.size(); ++i) {
       const auto& match = found_.parameters[i];

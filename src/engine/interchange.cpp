@@ -111,6 +111,7 @@ ckpt::Manifest manifest_of(const ckpt::WeightsSource& weights, const std::string
   manifest.dynamic_loss_scale = options.loss_scaling.dynamic;
   manifest.loss_scale = {.scale = scale, .scale_before_row = scale};
   manifest.groups = {{AdamW{}, {}}};
+  manifest.imported = true;
   manifest.entries = weights.entries();
   const auto names = names_of(weights, options.names);
   for (std::size_t i = 0; i < names.size(); ++i) {
@@ -127,10 +128,27 @@ ckpt::Manifest manifest_of(const ckpt::WeightsSource& weights, const std::string
   return manifest;
 }
 
+/// What the other kind of file would use.
+void require_used(const ExportOptions& options) {
+  const auto refuse = [](const char* what, const char* where) {
+    throw Error(ErrorCode::invalid_argument, std::string("export: ") + what + " is for files of " +
+                                                 where + "; leave it, or choose that format");
+  };
+  const ExportOptions none;
+  if (options.file == WeightsFile::safetensors && options.heads != 0) {
+    refuse("a number of heads", "llm.c");
+  }
+  if (options.file != WeightsFile::llmc) return;
+  if (!options.names.empty()) refuse("a tensor's name", "safetensors");
+  if (!options.shapes.empty()) refuse("a tensor's shape", "safetensors");
+  if (options.max_shard_bytes != none.max_shard_bytes) refuse("a shard's size", "safetensors");
+}
+
 }  // namespace
 
 ExportReport export_weights(const std::string& checkpoint, const std::string& target,
                             const ExportOptions& options) {
+  require_used(options);
   ckpt::FileSystem& files = ckpt::posix_file_system();
   const ckpt::Checkpoint from = ckpt::Checkpoint::open(files, checkpoint);
   const ckpt::WeightsFormat format{.dtype = options.dtype,

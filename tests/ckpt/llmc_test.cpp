@@ -178,7 +178,10 @@ TEST_F(Llmc, IsRefusedForAnotherModel) {
   };
   refuse(good, ErrorCode::invalid_argument, "does not say how many heads", {});
   refuse(good, ErrorCode::invalid_argument, "f32 or bf16", {.dtype = DType::f16, .heads = 2});
-  refuse(good, ErrorCode::bad_checkpoint, "no multiple of its heads", {.heads = 4});
+  refuse(good, ErrorCode::invalid_argument, "4 heads of attention cannot share a width of",
+         {.heads = 4});
+  refuse(good, ErrorCode::invalid_argument, "a tensor's name is for files of safetensors",
+         {.names = {{"wte", "x"}}, .heads = 2});
   Weights other = good;
   other.pop_back();
   refuse(other, ErrorCode::unsupported, "no parameter 'ln_f.bias'");

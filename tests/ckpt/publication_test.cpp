@@ -2,14 +2,21 @@
 // A save that dies, fails or loses its power anywhere leaves the checkpoint before, or its own.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 #include "ckpt/folder.hpp"
+#include "ckpt/format.hpp"
+#include "ckpt/piecewise_save.hpp"
+#include "ckpt/save_plan.hpp"
 #include "memory_files.hpp"
 #include "outboard/error.hpp"
 #include "small_state.hpp"
 #include "support/expect_error.hpp"
 #include "support/seeds.hpp"
+#include "support/temporary_folder.hpp"
 
 namespace outboard {
 namespace {
@@ -71,7 +78,7 @@ TEST(Publication, DoesNotTakeACheckpointFromItsReader) {
 }
 
 /// Of removing the old checkpoint, the last calls of a save: a failure there is none of the save.
-constexpr std::size_t kRemovals = 5;
+constexpr std::size_t kRemovals = 6;
 
 /// What is there once a save has stopped anywhere is whole, and the next save works.
 /// @return its version.
@@ -330,6 +337,70 @@ TEST(Publication, WritesFilesOnSeveralThreads) {
   ckpt::save(several, "/run", request, state);
   EXPECT_EQ(one.all_files("/run"), several.all_files("/run"));
   EXPECT_GE(one.all_files("/run").size(), 3U);
+}
+
+TEST(Publication, WritesNoMoreFilesThanAReaderCanOpen) {
+  ckpt::SaveRequest request = SmallState(1).request();
+  request.file_bytes = 1;
+  auto& parameters = request.manifest.parameters;
+  const ckpt::ParameterEntry one = parameters.front();
+  parameters.clear();
+  for (std::size_t i = 0; i < 3 * ckpt::kMaxSavedFiles; ++i) {
+    parameters.push_back(one);
+    parameters.back().names = {"p" + std::to_string(i)};
+  }
+  EXPECT_LE(ckpt::plan_files(request).size(), ckpt::kMaxSavedFiles);
+  EXPECT_GT(ckpt::plan_files(request).size(), ckpt::kMaxSavedFiles / 4);
+}
+
+/// Another's files are not a save's to remove.
+TEST(Publication, RemovesALinkAndNotWhatItLeadsTo) {
+  const testing::TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path("run"));
+  std::filesystem::create_directories(folder.path("precious"));
+  std::ofstream(folder.path("precious/file")) << "1";
+  std::filesystem::create_directory_symlink(folder.path("precious"),
+                                            folder.path("run/.saving-00000009"));
+  SmallState state(1);
+  ckpt::save(ckpt::posix_file_system(), folder.path("run"), state.request(), state);
+  EXPECT_TRUE(std::filesystem::exists(folder.path("precious/file")));
+  EXPECT_FALSE(std::filesystem::is_symlink(folder.path("run/.saving-00000009")));
+}
+
+/// In pieces of any size it is the same checkpoint, to the byte.
+TEST(Publication, InPiecesIsTheSame) {
+  SmallState state(3);
+  MemoryFiles whole;
+  ckpt::save(whole, "/run", state.request(), state);
+  for (const std::size_t most : {4U, 1000U, 4096U, 1U << 20}) {
+    MemoryFiles files;
+    ckpt::SaveRequest request = state.request();
+    const ckpt::Manifest manifest = request.manifest;
+    ckpt::PiecewiseSave save(files, "/run", std::move(request));
+    for (std::size_t i = 0; i < manifest.parameters.size(); ++i) {
+      for (std::size_t k = 0; k < manifest.parameters[i].streams.size(); ++k) {
+        state.read(i, k, [&](std::span<const std::byte> bytes) {
+          for (; !bytes.empty(); bytes = bytes.subspan(std::min(most, bytes.size()))) {
+            save.write(bytes.first(std::min(most, bytes.size())));
+          }
+        });
+      }
+    }
+    EXPECT_EQ(save.finish(manifest.digest).folder, "/run/save-00000001");
+    EXPECT_TRUE(files.all_files("/run") == whole.all_files("/run")) << most;
+  }
+}
+
+TEST(Publication, InPiecesThatAreNotFinishedLeavesTheOneBefore) {
+  MemoryFiles files;
+  save(files, 1);
+  {
+    SmallState state(2);
+    ckpt::PiecewiseSave begun(files, "/run", state.request());
+    state.read(0, 0, [&](std::span<const std::byte> bytes) { begun.write(bytes); });
+  }
+  EXPECT_EQ(files.names("/run"), std::set<std::string>{"save-00000001"});
+  EXPECT_EQ(read_version(files, "/run"), 1U);
 }
 
 TEST(Publication, RefusesNamesThatAreNotUtf8) {

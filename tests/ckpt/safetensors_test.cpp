@@ -169,6 +169,39 @@ TEST_F(Safetensors, LeaveNothingWhereTheyAreNotWritten) {
   expect_error(ErrorCode::io_failure, {"0 files of safetensors"}, [&] { import("there"); });
 }
 
+TEST_F(Safetensors, SayWhatIsWrongWithTheirPlace) {
+  const std::string saved = save(some_weights());
+  std::filesystem::create_symlink("loop", path("loop"));
+  expect_error(ErrorCode::io_failure, {"cannot open '" + path("loop"), "errno"},
+               [&] { export_weights(saved, path("loop")); });
+  write(path("other.exporting"), "another's");
+  EXPECT_TRUE(caught([&] { export_weights(saved, path("other")); }));
+  EXPECT_EQ(content(path("other.exporting")), "another's");
+  expect_error(ErrorCode::invalid_argument, {"the name given for 'ln' is not UTF-8"}, [&] {
+    export_weights(saved, path("out"), {.names = {{"ln", "\xFF"}}});
+  });
+  expect_error(ErrorCode::invalid_argument, {"a number of heads is for files of llm.c"},
+               [&] { export_weights(saved, path("out"), {.heads = 2}); });
+  EXPECT_FALSE(std::filesystem::exists(path("out")));
+}
+
+/// An import has no hyper-parameters of its own.
+TEST_F(Safetensors, LeaveTheHyperParametersOfTheEngine) {
+  const Weights weights = {{"w", std::vector<float>(10, 0.5F)}};
+  export_weights(save(weights), path("out"));
+  import("out", {.dtype = DType::f16, .loss_scaling = {.initial_scale = 64.0 }});
+  Config config;
+  config.host.synthetic_topology = "numa:1 core:1 pu:1";
+  config.loss_scaling.initial_scale = 64.0;
+  ManualTrainer trainer(config);
+  const GroupId group = trainer.engine->add_group(AdamW{.lr = 0.25, .weight_decay = 0.5});
+  (void)trainer.add("w", weights[0].second, group);
+  trainer.engine->commit();
+  const std::string before = trainer.engine->describe();
+  trainer.engine->load(path("imported"));
+  EXPECT_EQ(trainer.engine->describe(), before);
+}
+
 TEST_F(Safetensors, BeginARunThatIsStrictAboutItsState) {
   Weights weights = some_weights();
   for (auto& [name, values] : weights) values.resize(std::min<std::size_t>(values.size(), 500));

@@ -63,8 +63,9 @@ TEST_F(CheckpointProgram, TellsWhatDiffers) {
   EXPECT_EQ(none.out, "no difference\n");
   const Finished two = outboard({"ckpt", "diff", saved[0], saved[1]});
   EXPECT_EQ(two.exit_code, 1);
-  for (const char* part : {"steps: 1 and 2", "'wte': step count 1 and 2", "'wte': master differs",
-                           "'wte': exp_avg differs"}) {
+  for (const char* part :
+       {"steps: 1 and 2", "steps applied: 1 and 2", "loss_scale.clean_steps: 1 and 2",
+        "'wte': step count 1 and 2", "'wte': master differs", "'wte': exp_avg differs"}) {
     EXPECT_TRUE(has(two.out, part)) << part << "\n" << two.out;
   }
   EXPECT_FALSE(has(two.out, "'head'")) << two.out;
