@@ -301,14 +301,17 @@ void Pipeline::append_host_memory(std::unique_lock<std::mutex>& lock,
   preparation_.begin(
       require_host_room(homes, specs, memory::StagingPool::planned_bytes(specs, staging)));
   const auto touch = [&](std::span<const memory::FreshMemory> fresh) {
-    return preparation_.touch(lock, fresh);
+    return preparation_.touch(lock, fresh, Preparation::Ready::when_touched);
   };
-  generation.state =
-      memory::StateStore(homes, stream_specs(generation.streams), generation.node_elems, 0, touch);
+  const auto touch_state = [&](std::span<const memory::FreshMemory> fresh) {
+    return preparation_.touch(lock, fresh, Preparation::Ready::when_filled);
+  };
+  generation.state = memory::StateStore(homes, stream_specs(generation.streams),
+                                        generation.node_elems, 0, touch_state);
   generation.staging = memory::StagingPool(flow_.backend, machine, specs, staging, touch);
   slots_ += specs.size();
   if (sums) {
-    generation.sums = HostSums::make_store(homes, generation.node_elems, touch);
+    generation.sums = HostSums::make_store(homes, generation.node_elems, touch_state);
     if (!host_sums_) host_sums_.emplace(flow_);
     flow_.sums = &*host_sums_;
   }
@@ -452,7 +455,8 @@ void Pipeline::destroy_events(const Sizes& from) noexcept {
 }
 
 WholeState::Scalars Pipeline::whole_state_scalars() const noexcept {
-  return {scalars_.device(), scalars_.host(), scalars_.device_sum(), scalars_.host_sum()};
+  return {scalars_.device(), scalars_.host(), scalars_.device_counts(), scalars_.device_sum(),
+          scalars_.host_sum()};
 }
 
 /// To the tables as they are now, longer or, when nothing came of it, shorter: then it allocates

@@ -46,9 +46,15 @@ void Preparation::begin(std::uint64_t bytes) {
 }
 
 bool Preparation::touch(std::unique_lock<std::mutex>& lock,
-                        std::span<const memory::FreshMemory> fresh) {
-  count(total(fresh));
-  if (total(fresh) < kSmallBytes) return memory::touch_here(fresh);
+                        std::span<const memory::FreshMemory> fresh, Ready ready) {
+  const auto count_ready = [&](std::span<const memory::FreshMemory> touched) {
+    if (ready == Ready::when_touched) count(total(touched));
+  };
+  if (total(fresh) < kSmallBytes) {
+    const bool there = memory::touch_here(fresh);
+    count_ready(fresh);
+    return there;
+  }
   refused_.store(false);
   for (std::size_t from = 0; !refused_.load(); from += kPieceBytes) {
     pieces_.clear();
@@ -70,6 +76,7 @@ bool Preparation::touch(std::unique_lock<std::mutex>& lock,
     }
     wait(
         lock, [&] { return flow_.tasks_pending == 0; }, "commit(): host memory");
+    count_ready(pieces_);
   }
   return false;
 }

@@ -25,9 +25,11 @@ class Preparation {
 
   /// A commit() begins that prepares this much: state, sums and staging.
   void begin(std::uint64_t bytes);
+  /// Whether memory is ready once it is there, or what fills it counts it.
+  enum class Ready : std::uint8_t { when_touched, when_filled };
   /// See memory::FirstTouch. Releases the lock while it waits.
   [[nodiscard]] bool touch(std::unique_lock<std::mutex>& lock,
-                           std::span<const memory::FreshMemory> fresh);
+                           std::span<const memory::FreshMemory> fresh, Ready ready);
   /// So much more is ready. With the lock.
   void count(std::uint64_t bytes) noexcept { ready_bytes_ += bytes; }
   /// Waits as the waiter does, and tells of progress from the third second on, without the lock.

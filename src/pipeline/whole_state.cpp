@@ -204,11 +204,16 @@ void WholeState::move_to_device(std::unique_lock<std::mutex>& lock, std::uint32_
 }
 
 std::uint64_t WholeState::digest(std::unique_lock<std::mutex>& lock, double loss_scale) {
+  const std::uint64_t rest = digest_beside_host(lock, loss_scale);
+  return rest + digest_host(lock);
+}
+
+std::uint64_t WholeState::digest_beside_host(std::unique_lock<std::mutex>& lock,
+                                             double loss_scale) {
   std::uint64_t sum = core::digest_of_scale(loss_scale);
   for (std::uint64_t i = 0; i < flow_.parameters.size(); ++i) {
     sum += core::digest_of_steps(i, flow_.parameters[i].step_count);
   }
-  sum += digest_host(lock);
   return flow_.resident_count > 0 ? sum + digest_resident(lock) : sum;
 }
 
@@ -330,6 +335,7 @@ void WholeState::refresh_resident(const plan::Segment& segment) {
   update.first_element = segment.first_element;
   update.scalars = kRefreshScalars;
   update.options = *refreshed_[segment.parameter];
+  update.overflow_count = scalars_.device_counts + segment.parameter * sizeof(std::uint64_t);
   flow_.backend.update(flow_.up, update);
 }
 

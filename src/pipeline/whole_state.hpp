@@ -34,6 +34,7 @@ class WholeState {
   struct Scalars {
     void* device = nullptr;
     std::span<std::byte> host;
+    std::byte* device_counts = nullptr;  ///< of weights made infinite: std::uint64_t for each
     void* device_sum = nullptr;
     std::span<std::byte> host_sum;
   };
@@ -58,6 +59,8 @@ class WholeState {
   void move_to_device(std::unique_lock<std::mutex>& lock, std::uint32_t first = 0);
   /// Digest of all streams, step counts and the loss scale.
   std::uint64_t digest(std::unique_lock<std::mutex>& lock, double loss_scale);
+  /// The same without the elements whose state is the host's.
+  std::uint64_t digest_beside_host(std::unique_lock<std::mutex>& lock, double loss_scale);
   void read(std::unique_lock<std::mutex>& lock, std::uint32_t parameter,
             std::span<const StateRead> reads);
   /// Elements of a resident segment's stream, from `first` of the segment on. Waits.
