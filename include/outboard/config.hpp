@@ -121,6 +121,10 @@ struct OUTBOARD_API Config {
   /// that Engine::set_placement() may move it. Placement::host, device_streamed and automatic have
   /// that anyway.
   bool keep_host_room = false;
+  /// Host memory for state that updates change before a running Engine::save_async() has written
+  /// it, at most what all of the state takes: allocated by the first of these calls. An update that
+  /// finds no room in it waits for the save.
+  std::size_t snapshot_bytes = std::size_t{256} << 20;
   /// Of gradients; at least 8 KiB. A bucket of f32 parameters has at least 4,096 elements, 16 KiB.
   std::size_t bucket_bytes = std::size_t{4} << 20;
   /// Upper limit of pinned staging, in slots of one bucket; nullopt: one for each bucket. Fewer

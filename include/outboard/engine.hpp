@@ -245,6 +245,25 @@ class OUTBOARD_API Engine {
   /// needed and free, before anything is written; Error{io_failure} naming the file;
   /// Error{invalid_argument} for a name that is not UTF-8; Error{invalid_config} for an option.
   SaveReport save(const std::string& folder, const SaveOptions& options = {});
+  /// The same while training goes on: the checkpoint is the state at this call, bit for bit, and
+  /// one thread of the engine's own writes it. Waits for no update of buckets whose state is the
+  /// host's; what the device updates it waits for, as synchronize() does. Room and folder are
+  /// checked before it returns.
+  ///
+  /// State that an update is about to change before it was written is copied first, into
+  /// Config::snapshot_bytes of host memory, by the cores that update it. Where these are full the
+  /// update waits until the save has been past it or has made room (StepStats::save_wait_us);
+  /// what updates on the device would change is waited for by step(), with Schedule::open by the
+  /// step's first gradient_ready(). The trajectory stays what it is.
+  ///
+  /// One runs at a time: another save_async() or save() waits for it first, and so do commit() with
+  /// something new, load(), set_placement(), weights_changed() and the engine's destructor, which
+  /// lets it finish: the time that the disk takes is its bound. Placement::automatic moves nothing
+  /// meanwhile. A failure on the way leaves the checkpoints as they were and training goes on;
+  /// SaveTicket::wait() throws it, or, if the ticket is gone, the next step(), once, before it does
+  /// anything: call it again. The log has it in any case.
+  /// @throws as save(), before anything is written; Error{out_of_memory} for the snapshot's memory.
+  [[nodiscard]] SaveTicket save_async(const std::string& folder, const SaveOptions& options = {});
   /// Loads the newest checkpoint in `folder`, or the one that `folder` is. Parameters are found by
   /// name, whatever their order; threads, nodes, bucket sizes, placement and devices need not be
   /// those that saved. Streams from the files to where the state lies, then makes the device's

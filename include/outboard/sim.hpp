@@ -63,6 +63,8 @@ struct Rates {
   /// gradients, 28 bytes each; other updates take time in proportion to their bytes. 0: instant.
   /// Node i takes entry min(i, size-1).
   std::vector<double> host_elems_per_s{};
+  /// Virtual time only: what the disk takes of an asynchronous save. 0: instant.
+  double disk_bytes_per_s = 0.0;
 };
 
 struct OUTBOARD_API Options {

@@ -59,6 +59,8 @@ struct StepStats {
   std::uint64_t state_bytes_up = 0;       ///< streamed state, to be updated on the device
   std::uint64_t state_bytes_down = 0;     ///< streamed state, updated
   std::uint64_t bounce_bytes = 0;  ///< host copies between pageable slots and the bounce ring
+  /// State that an update overtook while save_async() was writing: copied first.
+  std::uint64_t save_copied_bytes = 0;
   std::uint64_t copies_down = 0;
   std::uint64_t copies_up = 0;
   std::uint64_t host_device_syncs = 0;  ///< times a caller's thread waited for the device
@@ -69,7 +71,10 @@ struct StepStats {
   double drain_wait_us = 0.0;          ///< step() waiting for the step before
   double finish_wait_us = 0.0;         ///< step() waiting for its own updates and uploads
   double refresh_wait_us = 0.0;        ///< wait(), gradient_ready(), wait_gradient_taken() blocking
-  double update_busy_us = 0.0;         ///< nodes busy with updates, ring and sums; nodes added up
+  /// Updates held back by a running save_async(), for which Config::snapshot_bytes had no room: the
+  /// time in which at least one waited, and that of calls that did.
+  double save_wait_us = 0.0;
+  double update_busy_us = 0.0;  ///< nodes busy with updates, ring and sums; nodes added up
   // As it is now:
   double device_fraction = 0.0;  ///< of the state, on the device
   // Placement::automatic:

@@ -143,6 +143,8 @@ class Backend {
   [[nodiscard]] virtual core::VirtualLoop* virtual_loop() noexcept = 0;
   /// Virtual time: elements per second a host node updates at 28 bytes each; 0: instant.
   [[nodiscard]] virtual double host_elems_per_s(std::uint32_t node) const noexcept = 0;
+  /// Virtual time: bytes per second that the machine's disk takes; 0: instant.
+  [[nodiscard]] virtual double disk_bytes_per_s() const noexcept { return 0.0; }
   /// Nanoseconds since the device was made; virtual in virtual time.
   [[nodiscard]] virtual std::int64_t now_ns() const noexcept = 0;
   /// The first asynchronous failure, or "" while the device is sound. Never throws.

@@ -47,15 +47,6 @@ ckpt::Manifest manifest_of(const Model& model, pipeline::Pipeline& pipeline) {
   return manifest;
 }
 
-ckpt::SaveRequest request_of(const Model& model, pipeline::Pipeline& pipeline,
-                             const SaveOptions& options) {
-  options.validate();
-  ckpt::SaveRequest request{manifest_of(model, pipeline), options.keep_last, options.file_bytes,
-                            threads_for(pipeline)};
-  request.manifest.entries = options.entries;
-  return request;
-}
-
 class PipelineSource final : public ckpt::StateSource {
  public:
   explicit PipelineSource(pipeline::Pipeline& pipeline) : pipeline_(pipeline) {}
@@ -127,6 +118,15 @@ void load_into(const ckpt::Checkpoint& checkpoint, const Match& match,
 }
 
 }  // namespace
+
+ckpt::SaveRequest request_of(const Model& model, pipeline::Pipeline& pipeline,
+                             const SaveOptions& options) {
+  options.validate();
+  ckpt::SaveRequest request{manifest_of(model, pipeline), options.keep_last, options.file_bytes,
+                            threads_for(pipeline)};
+  request.manifest.entries = options.entries;
+  return request;
+}
 
 std::uint64_t checkpoint_bytes(const Model& model, pipeline::Pipeline& pipeline,
                                const SaveOptions& options) {

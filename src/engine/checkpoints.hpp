@@ -8,13 +8,18 @@
 #include <vector>
 
 #include "ckpt/file_system.hpp"
+#include "ckpt/writer.hpp"
 #include "engine/checkpoint_match.hpp"
 #include "outboard/checkpoint.hpp"
 #include "pipeline/step.hpp"
 
 namespace outboard::engine {
 
-/// What would be saved now. Waits for nothing.
+/// What a save writes of the engine as it is now, without digest. Waits for nothing.
+/// @throws Error{invalid_config} for an option.
+[[nodiscard]] ckpt::SaveRequest request_of(const Model& model, pipeline::Pipeline& pipeline,
+                                           const SaveOptions& options);
+/// Bytes of that. Waits for nothing.
 [[nodiscard]] std::uint64_t checkpoint_bytes(const Model& model, pipeline::Pipeline& pipeline,
                                              const SaveOptions& options);
 void check_save(ckpt::FileSystem& files, const std::string& folder, const Model& model,

@@ -2,6 +2,7 @@
 #include "engine/parameter_checks.hpp"
 
 #include <cstdint>
+#include <variant>
 
 namespace outboard::engine {
 
@@ -41,6 +42,10 @@ void check_weight(const std::string& who, const WeightRange& weight, device::Bac
   } catch (const Error& failure) {
     refuse(who, std::string("has wrong `data`: ") + failure.what(), failure.code());
   }
+}
+
+void validate(const Rule& rule) {
+  std::visit([](const auto& kind) { kind.validate(); }, rule);
 }
 
 }  // namespace outboard::engine

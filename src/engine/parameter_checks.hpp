@@ -27,4 +27,7 @@ struct WeightRange {
 /// @throws Error for an address that no such weight can have.
 void check_weight(const std::string& who, const WeightRange& weight, device::Backend& backend);
 
+/// @throws Error{invalid_config} naming the hyper-parameter.
+void validate(const Rule& rule);
+
 }  // namespace outboard::engine

@@ -110,6 +110,8 @@ void Pipeline::create_stages() {
   whole_state_.emplace(flow_, *resident_, whole_state_scalars());
   weight_in_.emplace(flow_);
   update_.emplace(flow_, static_cast<UpdateListener&>(*this));
+  snapshot_.emplace(flow_, *resident_, static_cast<SnapshotListener&>(*this));
+  update_->guard_with(*snapshot_);
   gradient_out_.emplace(flow_, scalars_.device(), *update_);
   gradient_out_->set_resident(&*resident_);
   if (flow_.open_gate()) {
@@ -150,6 +152,7 @@ void Pipeline::release() noexcept {
   rings_.clear();
   gradient_out_.reset();
   update_.reset();
+  snapshot_.reset();
   weight_in_.reset();
   gate_.reset();
   packings_.clear();

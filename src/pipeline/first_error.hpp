@@ -20,6 +20,9 @@ class FirstError {
 
   [[nodiscard]] bool any() const noexcept { return first_.has_value(); }
 
+  /// Of the failure, if any().
+  [[nodiscard]] const std::string& text() const noexcept { return first_->text; }
+
   /// Throws the failure itself the first time, Error{poisoned} with its text from then on.
   void rethrow_if_any() {
     if (!first_) return;

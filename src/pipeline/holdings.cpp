@@ -116,6 +116,10 @@ MemoryLedger Pipeline::ledger() {
     if (range.empty()) return;
     ledger.entries.push_back({purpose, MemoryPlace::device, 0, range.size(), range.data()});
   };
+  if (const auto held = snapshot_->held(); !held.empty()) {
+    ledger.entries.push_back(
+        {"snapshot for saves", MemoryPlace::host_pageable, 0, held.size(), held.data()});
+  }
   for (std::size_t i = 0; i < flow_.generations.size(); ++i) {
     const Resident::Held held = resident_->held(i);
     const optim::StateLayout& streams = flow_.generations[i].streams;

@@ -173,7 +173,7 @@ std::uint64_t Pipeline::automatic_budget() const {
 
 void Pipeline::place_automatically(std::unique_lock<std::mutex>& lock) {
   auto_->applied();
-  if (!auto_->due()) return;
+  if (!auto_->due() || snapshot_->active()) return;  // a running save reads the state where it is
   const std::optional<AutoPlacement::Choice> choice = auto_->choose(automatic_budget());
   if (!choice) return;
   if (!choice->worth_a_move) return auto_->stayed(*choice);

@@ -74,6 +74,25 @@ void Pipeline::write_pieces(ParameterId id, std::size_t own, StateFill fill) {
   for_each_part(flow_, flow_.parameters[id.value], own, fill, to_device);
 }
 
+void Pipeline::begin_snapshot(const std::string& call, std::size_t buffer_bytes,
+                              std::function<void()> can_go_on) {
+  guarded([&](auto& lock) {
+    require_none_pending(call);
+    if (flow_.device_count() > 0) settle(lock);
+    Snapshot::Start start;
+    start.buffer_bytes = buffer_bytes;
+    start.digest = whole_state_->digest_beside_host(lock, gate_->loss_scale());
+    start.can_go_on = std::move(can_go_on);
+    start.is_updating = [&](std::uint32_t bucket) { return update_->running(bucket); };
+    snapshot_->begin(lock, std::move(start));
+  });
+}
+
+void Pipeline::end_snapshot() {
+  const std::lock_guard lock(flow_.mutex);
+  snapshot_->end();
+}
+
 SavedScalars Pipeline::saved_scalars() {
   const std::lock_guard lock(flow_.mutex);
   return {gate_->loss_scale_state(), steps_, flow_.stats.steps_applied, flow_.stats.steps_skipped,

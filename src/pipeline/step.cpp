@@ -17,6 +17,10 @@ void Pipeline::gradient_ready(ParameterId id, const void* gradient, NativeStream
     Parameter& parameter = flow_.parameters[id.value];
     require_gradient_allowed(parameter, gradient);
     if (parameter.elems == 0) return;
+    if (open_gate_ && snapshot_->active() && !any_gradient()) {
+      snapshot_->secure_device_buckets(lock);
+      require_gradient_allowed(parameter, gradient);  // another thread may have given one meanwhile
+    }
     if (flow_.options.micro_batches > 0) {
       const AddedTime time(flow_, flow_.stats.refresh_wait_us);
       flow_.wait_until(
@@ -125,6 +129,7 @@ StepResult Pipeline::step(std::span<const optim::Group> groups) {
     result.loss_scale = result.next_loss_scale = gate_->loss_scale();
     if (!any_gradient()) return result;
     gradient_out_->finish(lock);
+    if (!open_gate_) snapshot_->secure_device_buckets(lock);
     if (open_gate_) {
       step_open(lock, groups, result);
       return result;
@@ -298,6 +303,10 @@ std::byte* Pipeline::overflow_counts() const {
 void Pipeline::bucket_updated(Ticket ticket) noexcept {
   if (config_.schedule == Schedule::serial) return;
   weight_in_->start(std::move(ticket));
+}
+
+void Pipeline::bucket_secured(std::uint32_t bucket) noexcept {
+  update_->begin(bucket);
 }
 
 void Pipeline::weight_queued(std::uint32_t bucket) noexcept {

@@ -28,6 +28,7 @@
 #include "pipeline/readers.hpp"
 #include "pipeline/resident.hpp"
 #include "pipeline/scalar_table.hpp"
+#include "pipeline/snapshot.hpp"
 #include "pipeline/step_gate.hpp"
 #include "pipeline/streamed.hpp"
 #include "pipeline/update.hpp"
@@ -62,7 +63,10 @@ struct RestoredState {
 
 /// Thread-safe as Engine documents it. Every public function takes the lock itself; every failure
 /// of the device poisons the pipeline.
-class Pipeline final : private BounceListener, private UpdateListener, private OpenGateListener {
+class Pipeline final : private BounceListener,
+                       private UpdateListener,
+                       private OpenGateListener,
+                       private SnapshotListener {
  public:
   struct Model {
     std::span<const optim::Group> groups;  ///< by group id
@@ -120,6 +124,16 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void read_pieces(ParameterId parameter, std::size_t stream, StateSink sink);
   /// The same the other way, after prepare_state_change(); `fill` writes all of what it is given.
   void write_pieces(ParameterId parameter, std::size_t stream, StateFill fill);
+  /// Between steps: from now on take_piece() gives the state as it is now, whatever follows, until
+  /// it is at its end or end_snapshot() is called. Waits only for what the device updates. Every
+  /// call below that changes state otherwise than by a step must find none.
+  /// `can_go_on`: see Snapshot::Start. @throws as prepare_state_access(); Error{out_of_memory}.
+  void begin_snapshot(const std::string& call, std::size_t buffer_bytes,
+                      std::function<void()> can_go_on);
+  /// From one thread, without the lock. @throws Error{poisoned}.
+  Snapshot::Taken take_piece(std::span<std::byte> buffer) { return snapshot_->take(buffer); }
+  [[nodiscard]] std::uint64_t snapshot_digest() const noexcept { return snapshot_->digest(); }
+  void end_snapshot();
   [[nodiscard]] SavedScalars saved_scalars();
   [[nodiscard]] std::uint32_t accumulation();  ///< micro-batches of the coming steps
   /// After write_pieces(): makes the device's weights from the masters of the parameters with a
@@ -251,6 +265,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   void gradient_drained(std::uint32_t segment) noexcept override;
   void weight_queued(std::uint32_t bucket) noexcept override;
   void bucket_updated(Ticket ticket) noexcept override;
+  void bucket_secured(std::uint32_t bucket) noexcept override;
   void parameter_joins(std::uint32_t parameter) override;
   void bucket_opens(std::uint32_t bucket) override;
 
@@ -284,6 +299,7 @@ class Pipeline final : private BounceListener, private UpdateListener, private O
   std::optional<HostSums> host_sums_;
   std::optional<StepGate> gate_;
   std::optional<WeightIn> weight_in_;
+  std::optional<Snapshot> snapshot_;
   std::optional<Update> update_;
   std::optional<GradientOut> gradient_out_;
   std::vector<std::unique_ptr<BounceRing>> rings_;  // as Flow::rings

@@ -55,6 +55,7 @@ void Update::open(std::uint32_t bucket) {
   run.updating = true;
   run.missing = 0;
   running_[bucket].unmeasured = 0;
+  running_[bucket].open = true;
   for (std::uint32_t i = 0; i < shape.segments; ++i) {
     const std::uint32_t segment = shape.first_segment + i;
     const Parameter& parameter = flow_.parameters[flow_.layout.segments[segment].parameter];
@@ -79,6 +80,10 @@ void Update::segment_arrived(std::uint32_t index) noexcept {
 
 void Update::arrived(std::uint32_t bucket) noexcept {
   running_[bucket].ticket = Ticket{bucket, flow_.lease(bucket), flow_.buckets[bucket].slot};
+  if (snapshot_ == nullptr || snapshot_->secure(bucket)) begin(bucket);
+}
+
+void Update::begin(std::uint32_t bucket) noexcept {
   post(bucket, running_[bucket].unmeasured > 0 ? Phase::measure : Phase::apply);
 }
 
@@ -211,7 +216,10 @@ void Update::apply_body(void* self, std::uint64_t bucket, std::uint32_t part) no
 void Update::apply_done(void* self, std::uint64_t bucket) noexcept {
   auto& stage = *static_cast<Update*>(self);
   const std::lock_guard lock(stage.flow_.mutex);
+  const auto index = static_cast<std::uint32_t>(bucket);
   stage.flow_.updates_running -= 1;
+  stage.running_[index].open = false;
+  if (stage.snapshot_ != nullptr) stage.snapshot_->bucket_updated(index);
   stage.flow_.count_sums(stage.flow_.layout.buckets[bucket].node, 0);
   stage.listener_.bucket_updated(std::move(stage.running_[bucket].ticket));
   stage.flow_.finish_task();

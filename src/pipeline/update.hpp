@@ -13,6 +13,7 @@
 
 #include "pipeline/gradient_out.hpp"
 #include "pipeline/lamb_norms.hpp"
+#include "pipeline/snapshot.hpp"
 #include "pipeline/ticket.hpp"
 
 namespace outboard::pipeline {
@@ -42,6 +43,12 @@ class Update final : public ArrivalListener {
   /// Opens the gate for a bucket some of whose segments are `in_update`. Its update before must
   /// have ended.
   void open(std::uint32_t bucket);
+  /// Buckets that have arrived begin when `snapshot` lets them, which must outlive this.
+  void guard_with(Snapshot& snapshot) noexcept { snapshot_ = &snapshot; }
+  /// It lets this one, which it has held back.
+  void begin(std::uint32_t bucket) noexcept;
+  /// Whether its update has been opened and has not ended.
+  [[nodiscard]] bool running(std::uint32_t bucket) const { return running_[bucket].open; }
   void segment_arrived(std::uint32_t segment) noexcept override;
 
  private:
@@ -53,6 +60,7 @@ class Update final : public ArrivalListener {
     Ticket ticket;
     std::uint64_t part_elems = 0;
     std::uint32_t unmeasured = 0;  ///< its two-phase parameters that lack their norm
+    bool open = false;
   };
   /// The elements of one segment that one thread works on, from the start of the bucket.
   struct Cut {
@@ -76,6 +84,7 @@ class Update final : public ArrivalListener {
 
   Flow& flow_;
   UpdateListener& listener_;
+  Snapshot* snapshot_ = nullptr;
   LambNorms norms_;
   std::vector<Running> running_;  // by bucket
 };

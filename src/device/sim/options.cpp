@@ -34,6 +34,7 @@ void Options::validate() const {
   check_rate(rates.link_down_bytes_per_s, "link_down_bytes_per_s");
   check_rate(rates.link_up_bytes_per_s, "link_up_bytes_per_s");
   check_rate(rates.device_bytes_per_s, "device_bytes_per_s");
+  check_rate(rates.disk_bytes_per_s, "disk_bytes_per_s");
   for (const double rate : rates.host_elems_per_s) check_rate(rate, "host_elems_per_s");
   check_duration(rates.copy_latency, "rates.copy_latency");
   check_duration(max_random_delay, "max_random_delay");

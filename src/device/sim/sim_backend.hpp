@@ -61,6 +61,9 @@ class SimBackend : public device::Backend {
   [[nodiscard]] core::Waiter& waiter() noexcept final { return *waiter_; }
   [[nodiscard]] core::SpanRecorder* recorder() noexcept final { return &recorder_; }
   [[nodiscard]] double host_elems_per_s(std::uint32_t node) const noexcept final;
+  [[nodiscard]] double disk_bytes_per_s() const noexcept final {
+    return options_.rates.disk_bytes_per_s;
+  }
   [[nodiscard]] std::string lost_reason() const final;
   [[nodiscard]] bool lost() const noexcept final { return lost_.load(std::memory_order_acquire); }
 
