@@ -70,6 +70,10 @@ void add_machine_options(CLI::App& app, PlanWords& words) {
       ->check(positive);
   app.add_option("--tflops", words.tflops, "what the trainer reaches")->check(positive);
   app.add_option("--hbm", words.hbm, "device memory, GB/s")->check(positive);
+  app.add_option("--disk", words.disk, "what a checkpoint is written to, GB/s")->check(positive);
+  app.add_option("--snapshot-bytes", words.snapshot,
+                 "host memory for state that a save beside training has not written yet")
+      ->capture_default_str();
   app.add_option("--schedule", words.schedule, "exact, blocking, open or serial")
       ->capture_default_str();
   app.add_option("--fraction", words.fraction, "of the state that is on the device")
@@ -171,6 +175,8 @@ PlanRequest settle(const PlanWords& words) {
   request.link = given_or(words.pcie, 1e9, kLinkBytesPerS);
   request.compute = given_or(words.tflops, 1e12, kFlopPerS);
   request.device_memory = given_or(words.hbm, 1e9, kDeviceBytesPerS);
+  request.disk = given_or(words.disk, 1e9, request.disk.value);
+  request.snapshot_bytes = words.snapshot == "0" ? 0 : parse_bytes(words.snapshot);
   const double bytes = update_bytes(request.dtype);
   request.host_update =
       words.dram > 0.0

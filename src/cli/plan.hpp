@@ -21,7 +21,8 @@ struct PlanWords {
   std::string accumulate = "trainer";
   std::string gpu_memory = "24GiB", host_memory, activations;
   std::uint32_t nodes = 1;
-  double pcie = 0.0, dram = 0.0, tflops = 0.0, hbm = 0.0;
+  double pcie = 0.0, dram = 0.0, tflops = 0.0, hbm = 0.0, disk = 0.0;
+  std::string snapshot = "256MiB";
   std::string schedule = "exact";
   double fraction = 0.0;
   bool no_checkpointing = false, all_gradients = false, chunked_loss = false;

@@ -69,7 +69,9 @@ ordered_json request(const PlanRequest& r) {
           {"link_bytes_per_s", rate(r.link)},
           {"host_update_params_per_s", rate(r.host_update)},
           {"compute_flop_per_s", rate(r.compute)},
-          {"device_memory_bytes_per_s", rate(r.device_memory)}};
+          {"device_memory_bytes_per_s", rate(r.device_memory)},
+          {"disk_bytes_per_s", rate(r.disk)},
+          {"snapshot_bytes", r.snapshot_bytes}};
 }
 
 }  // namespace
@@ -84,6 +86,11 @@ std::string plan_json(const PlanReport& report) {
                       {"host_pinned", bytes(memory.pinned)},
                       {"host_pageable", bytes(memory.pageable)},
                       {"checkpoint", memory.checkpoint},
+                      {"save",
+                       {{"save_us", report.save.save_us},
+                        {"copied_bytes", report.save.copied_bytes},
+                        {"copy_us", report.save.copy_us},
+                        {"wait_us", report.save.wait_us}}},
                       {"host_step", step(report.host)},
                       {"asked_step", step(report.asked)},
                       {"best_step", step(report.best)},

@@ -265,6 +265,7 @@ PlanReport make_plan_report(const PlanRequest& request) {
   report.memory = plan_bytes(request.shape, request);
   report.host = judged_step(request, {});
   report.asked = judged_step(request, asked_placement(request));
+  report.save = plan_save(request, report.memory.checkpoint, report.asked.step_us);
   report.free_bytes = bytes_for_any_state(request);
   report.best = judged_step(request, best_within(report.free_bytes));
   report.without_offload_us = without_offload_us(request, request.tokens);

@@ -36,10 +36,12 @@ struct PlanRequest {
   std::uint64_t device_bytes = std::uint64_t{24} << 30;
   std::uint64_t host_bytes = 0;
   std::uint32_t nodes = 1;
-  Rate link;                  ///< bytes per second, each way
-  Rate host_update;           ///< parameters per second, all nodes together
-  Rate compute;               ///< FLOP per second that the trainer reaches
-  Rate device_memory;         ///< bytes per second of the device's own memory
+  Rate link;                       ///< bytes per second, each way
+  Rate host_update;                ///< parameters per second, all nodes together
+  Rate compute;                    ///< FLOP per second that the trainer reaches
+  Rate device_memory;              ///< bytes per second of the device's own memory
+  Rate disk{2e9, Known::assumed};  ///< bytes per second of what a checkpoint is written to
+  std::uint64_t snapshot_bytes = std::uint64_t{256} << 20;  ///< Config's
   bool checkpointing = true;  ///< keep each layer's input only, compute the rest again
   bool gradient_ring = true;  ///< gradients of two layers at a time, where that can be
   bool whole_logits = true;   ///< logits and their FP32 gradient are kept
@@ -78,6 +80,14 @@ struct JudgedStep : PlannedStep {
   double without_gate_us = 0.0;
 };
 
+/// A save beside training that begins right after a step.
+struct SavePlan {
+  double save_us = 0.0;            ///< until it is written, if nothing else holds up the disk
+  std::uint64_t copied_bytes = 0;  ///< that the next step's update would overtake
+  double copy_us = 0.0;  ///< what their copy takes of the host's memory, beside the update
+  double wait_us = 0.0;  ///< by which that update is held back: no room for a copy
+};
+
 struct PlanReport {
   PlanRequest request;
   std::uint64_t parameters = 0;
@@ -88,6 +98,7 @@ struct PlanReport {
   std::uint64_t free_bytes = 0;     ///< of the device, were there all gradients and no state
   double without_offload_us = 0.0;  ///< were there room for everything
   std::vector<SpeedRow> speed;
+  SavePlan save;                                ///< of the state, with the step as asked
   std::optional<std::uint64_t> tokens_to_hide;  ///< for 95 % of the speed without offload
   std::uint64_t largest = 0;                    ///< parameters that fit, by usual proportions
   std::uint64_t largest_without_offload = 0;
@@ -113,6 +124,9 @@ inline constexpr std::uint64_t kStateBytes = 12;
 [[nodiscard]] MemoryPlan plan_bytes(const ModelShape& shape, const PlanRequest& request);
 /// The step at so many tokens. Formulas: docs/planning.md.
 [[nodiscard]] PlannedModel plan_work(const PlanRequest& request, std::uint64_t tokens);
+/// `state_bytes` to the request's disk, with steps of `step_us`.
+[[nodiscard]] SavePlan plan_save(const PlanRequest& request, std::uint64_t state_bytes,
+                                 double step_us);
 /// What makes the step longer than its compute, in words.
 [[nodiscard]] std::string limit_of(const JudgedStep& step);
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A plan as text of at most 100 columns.
+#include <cmath>
+
 #include "cli/plan_request.hpp"
 #include "cli/report.hpp"
 
@@ -105,6 +107,24 @@ std::string step(const PlanReport& report) {
   return text + "  limited by " + limit_of(s) + "\n";
 }
 
+std::string save(const PlanReport& report) {
+  const PlanRequest& r = report.request;
+  const SavePlan& plan = report.save;
+  std::string text = "save beside training, begun after a step\n";
+  text += rate("disk", r.disk.value / 1e9, "GB/s", r.disk, "--disk");
+  text += print("  %-34s %12.2f s, of %.1f steps\n", "written after", plan.save_us / 1e6,
+                plan.save_us / report.asked.step_us);
+  text += print("  %-34s %12.3f GiB (snapshot %.3f GiB), %.2f ms of host memory\n",
+                "copied by the next step", static_cast<double>(plan.copied_bytes) / kGiB,
+                static_cast<double>(r.snapshot_bytes) / kGiB, plan.copy_us / 1e3);
+  if (plan.wait_us == 0.0) return text + "  no update waits for the disk\n";
+  const double more = plan.wait_us / 1e6 * r.disk.value;
+  return text + print(
+                    "  the next step's update waits %.2f s for the disk; none from "
+                    "--snapshot-bytes %.0f on\n",
+                    plan.wait_us / 1e6, std::ceil(static_cast<double>(r.snapshot_bytes) + more));
+}
+
 std::string placement(const PlanReport& report) {
   const PlannedStep& best = report.best;
   std::string text =
@@ -143,8 +163,8 @@ std::string speed(const PlanReport& report) {
 }  // namespace
 
 std::string plan_text(const PlanReport& report) {
-  std::string text =
-      head(report) + memory(report) + step(report) + placement(report) + speed(report);
+  std::string text = head(report) + memory(report) + step(report) + save(report) +
+                     placement(report) + speed(report);
   text += "largest model of usual proportions that fits\n";
   text += print("  with offload %.2f billion parameters (then %s is full), without %.2f\n",
                 static_cast<double>(report.largest) / 1e9, report.largest_limit.c_str(),

@@ -236,10 +236,11 @@ TEST(PlanReport, TextFitsAHundredColumnsAndJsonSaysTheSame) {
   const std::string text = plan_text(report);
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100U) << line;
-  for (const char* part : {"6,738,415,616 parameters", "device memory", "host memory, pinned",
-                           "master weight", "exp_avg_sq", "gradient and weight staging",
-                           "file: masters and moments", "buckets", "gradients down", "weights up",
-                           "limited by", "tokens a step", "largest model", "assumed; give --hbm"}) {
+  for (const char* part :
+       {"6,738,415,616 parameters", "device memory", "host memory, pinned", "master weight",
+        "exp_avg_sq", "gradient and weight staging", "file: masters and moments", "buckets",
+        "gradients down", "weights up", "save beside training", "limited by", "tokens a step",
+        "largest model", "assumed; give --hbm"}) {
     EXPECT_NE(text.find(part), std::string::npos) << part;
   }
   const auto json = nlohmann::json::parse(plan_json(report));
@@ -248,6 +249,27 @@ TEST(PlanReport, TextFitsAHundredColumnsAndJsonSaysTheSame) {
   EXPECT_EQ(json.at("host_step").at("step_us"), report.host.step_us);
   EXPECT_EQ(json.at("speed").size(), report.speed.size());
   EXPECT_EQ(json.at("request").at("link_bytes_per_s").at("from"), "given");
+}
+
+TEST(PlanReport, SaysWhetherASaveHoldsUpAStep) {
+  PlanRequest request = request_for("llama-2-7b");
+  request.disk = {4e9, Known::given};
+  request.snapshot_bytes = 0;
+  const PlanReport none = make_plan_report(request);
+  const double all = static_cast<double>(none.memory.checkpoint);
+  EXPECT_NEAR(none.save.save_us, all / 4e3, 1.0);
+  EXPECT_EQ(none.save.copied_bytes, 0U);
+  EXPECT_NEAR(none.save.wait_us, none.save.save_us - none.asked.step_us, 1.0);
+  EXPECT_NE(plan_text(none).find("the next step's update waits"), std::string::npos);
+  request.snapshot_bytes = none.memory.checkpoint;
+  const PlanReport enough = make_plan_report(request);
+  EXPECT_EQ(enough.save.wait_us, 0.0);
+  EXPECT_GT(enough.save.copy_us, 0.0);
+  EXPECT_NEAR(static_cast<double>(enough.save.copied_bytes), all - 4e3 * enough.asked.step_us, 2.0);
+  EXPECT_NE(plan_text(enough).find("no update waits for the disk"), std::string::npos);
+  request.disk.value = 1e15;
+  EXPECT_EQ(make_plan_report(request).save.copied_bytes, 0U);
+  EXPECT_EQ(nlohmann::json::parse(plan_json(none)).at("save").at("wait_us"), none.save.wait_us);
 }
 
 TEST(PlanWords, AreSettledOrRefused) {
