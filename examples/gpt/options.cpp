@@ -86,6 +86,8 @@ void add_run_flags(Flags& flags, Options& o, Words& words) {
   flags.count(
       {"--save-every", 0, kBillion}, o.save_every,
       "steps between checkpoints; 0: only after the last step, or when stopped by a signal");
+  flags.either("--save-beside", "on|off", o.save_beside,
+               "on: those of --save-every are written while training goes on; off: it waits");
   flags.text("--resume", o.resume, "folder of checkpoints, or one of them, to go on from");
   flags.text("--prompt", o.prompt, "what the sample begins with; default: held-out text");
 }
@@ -238,6 +240,7 @@ std::string command_line(const Options& o) {
   if (!o.save.empty()) {
     add("--save", o.save);
     count("--save-every", o.save_every);
+    add("--save-beside", o.save_beside ? "on" : "off");
     count("--keep", o.keep);
   }
   if (!o.resume.empty()) add("--resume", o.resume);

@@ -40,6 +40,7 @@ struct Options : example::RunOptions {
   std::string prompt;
   std::string save;              ///< folder of checkpoints; "": none are saved
   std::uint64_t save_every = 0;  ///< steps; 0: after the last one, or when a signal stops the run
+  bool save_beside = true;       ///< these while training goes on
   std::uint32_t keep = 2;        ///< newest checkpoints that stay; 0: all
   std::string resume;            ///< folder of checkpoints, or one of them, to go on from
   bool measure_products = true;  ///< at the end: what the matrix products alone would take

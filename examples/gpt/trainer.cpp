@@ -47,6 +47,11 @@ double order2_loss(const Tokens& tokens, const std::vector<Token>& rows, const G
   return ngram_loss(count_training(tokens, 2, shape.vocab), rows, shape.context);
 }
 
+std::string saved_line(const outboard::SaveReport& report, std::uint64_t step) {
+  return "saved '" + report.folder + "' after step " + std::to_string(step) + ", " +
+         example::show_bytes(report.bytes);
+}
+
 }  // namespace
 
 Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out)
@@ -217,14 +222,34 @@ void Trainer::resume() {
   out_ << "going on from '" << report.folder << "', after step " << report.steps << "\n";
 }
 
+outboard::SaveOptions Trainer::save_options() const {
+  return {.keep_last = options_.keep,
+          .entries = {{kDataOrder, data_order()}, {kHeads, std::to_string(options_.shape.heads)}}};
+}
+
 std::uint64_t Trainer::save(std::uint64_t step) {
-  const outboard::SaveReport report = engine_.save(
-      options_.save,
-      {.keep_last = options_.keep,
-       .entries = {{kDataOrder, data_order()}, {kHeads, std::to_string(options_.shape.heads)}}});
-  progress_.note("saved '" + report.folder + "' after step " + std::to_string(step) + ", " +
-                 example::show_bytes(report.bytes));
+  tell_of_save(true);
+  const outboard::SaveReport report = engine_.save(options_.save, save_options());
+  progress_.note(saved_line(report, step));
   return report.digest;
+}
+
+void Trainer::save_beside(std::uint64_t step) {
+  tell_of_save(true);
+  saving_.emplace(engine_.save_async(options_.save, save_options()));
+  saving_step_ = step;
+}
+
+/// A failure leaves the checkpoints before: the run goes on, and the next save may succeed.
+void Trainer::tell_of_save(bool wait) {
+  if (!saving_ || (!wait && !saving_->done())) return;
+  try {
+    progress_.note(saved_line(saving_->wait(), saving_step_));
+  } catch (const outboard::Error& failure) {
+    progress_.note("could not save after step " + std::to_string(saving_step_) + ": " +
+                   failure.what());
+  }
+  saving_.reset();
 }
 
 void Trainer::run(const std::atomic<bool>& stop) {
@@ -244,7 +269,10 @@ void Trainer::run(const std::atomic<bool>& stop) {
       progress_.note(held_out_line(report, unit_of(options_.tokens)));
     }
     const bool save_now = options_.save_every != 0 && step % options_.save_every == 0;
-    if (!options_.save.empty() && (save_now || last)) report.digest = save(step);
+    tell_of_save(false);
+    if (!options_.save.empty() && last) report.digest = save(step);
+    if (save_now && !last && options_.save_beside) save_beside(step);
+    if (save_now && !last && !options_.save_beside) report.digest = save(step);
     if (last) report.products = products_ = measure_products();
     if (log_.is_open()) log_.write(json_line(report));
   }

@@ -57,7 +57,11 @@ class Trainer {
   [[nodiscard]] std::string data_order() const;
   void require_own(const outboard::LoadReport& report) const;
   void resume();
+  [[nodiscard]] outboard::SaveOptions save_options() const;
   std::uint64_t save(std::uint64_t step);  ///< the state's digest
+  void save_beside(std::uint64_t step);
+  /// Tells of the save that runs beside, if one does: once it has ended, or waits until it has.
+  void tell_of_save(bool wait);
   [[nodiscard]] std::vector<Token> prompt() const;
   [[nodiscard]] double virtual_ms() const;
   /// Takes a second or two, on the kernels' threads. Nothing in virtual time.
@@ -81,6 +85,8 @@ class Trainer {
   StepClock clock_;
   outboard::Engine engine_;
   Groups groups_{};
+  std::optional<outboard::SaveTicket> saving_;
+  std::uint64_t saving_step_ = 0;
 
   std::vector<Token> rows_;       // of all micro-batches of a step: a queued copy reads them
   std::vector<double> losses_;    // of each micro-batch, summed over its tokens; the device writes

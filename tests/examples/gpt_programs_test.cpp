@@ -353,10 +353,30 @@ TEST_F(GptPrograms, BeginsWithImportedWeights) {
                  {"heads and this run's model 1"});
 }
 
+TEST_F(GptPrograms, SavesBesideTrainingWhatItSavesWaiting) {
+  for (const std::string beside : {"on", "off"}) {
+    const Finished run = train({"--steps", "5", "--save", path(beside), "--save-every", "2",
+                                "--keep", "0", "--save-beside", beside});
+    ASSERT_EQ(run.exit_code, 0) << run.err;
+    for (const char* step : {"1' after step 2", "2' after step 4", "3' after step 5"}) {
+      EXPECT_TRUE(has(run.out, std::string("save-0000000") + step)) << run.out;
+    }
+  }
+  const auto on = outboard::list_checkpoints(path("on"));
+  const auto off = outboard::list_checkpoints(path("off"));
+  ASSERT_EQ(on.size(), 3U);
+  ASSERT_EQ(off.size(), 3U);
+  for (std::size_t i = 0; i < on.size(); ++i) {
+    outboard::verify_checkpoint(on[i]);
+    EXPECT_EQ(outboard::inspect_checkpoint(on[i]).digest,
+              outboard::inspect_checkpoint(off[i]).digest);
+  }
+}
+
 TEST_F(GptPrograms, KeepsAsManyCheckpointsAsAskedAndLogsTheirDigests) {
-  const std::vector<std::string> words{"--steps",      "4", "--save", path("run"),
-                                       "--save-every", "1", "--log",  path("log.jsonl"),
-                                       "--keep",       "0", "--seed", "3"};
+  const std::vector<std::string> words{
+      "--steps", "4", "--save", path("run"), "--save-every",  "1",  "--log", path("log.jsonl"),
+      "--keep",  "0", "--seed", "3",         "--save-beside", "off"};
   ASSERT_EQ(train(words).exit_code, 0);
   const auto all = outboard::list_checkpoints(path("run"));
   ASSERT_EQ(all.size(), 4U);
