@@ -4,6 +4,8 @@
 // `arena`: one arena brought in by the threads, then locked, as the software GPU pins. `commit`: an
 // engine with so much state, from its parameters to its first step; weights are checked and copied
 // by the software GPU's own threads. Prints JSON.
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -113,20 +115,76 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
+/// Memory that a virtual machine has not used for a while is brought in by its host, which can take
+/// ten times as long as the fault itself. So the system's free memory is used just before each run.
+void warm(std::size_t bytes) {
+  const topology::Machine machine = topology::discover();
+  const memory::NumaArena arena(machine, 0, bytes, "warming");
+  (void)memory::bring_in(arena.fresh().bytes);
+}
+
 using Measure = double (*)(std::size_t, std::uint32_t);
 
-std::string measure(Measure one, std::size_t bytes, std::uint32_t threads, int repetitions) {
-  std::vector<double> alone;
-  std::vector<double> together;
-  for (int i = 0; i < repetitions; ++i) {
-    alone.push_back(one(bytes, 1));
-    together.push_back(one(bytes, threads));
+/// Of the process and all its threads.
+struct Cost {
+  double cpu_seconds = 0.0;  ///< user and system
+  double faults = 0.0;       ///< pages brought in, each of 4 KiB or 2 MiB
+};
+Cost cost_so_far() {
+  rusage usage{};
+  (void)getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + 1e-6 * static_cast<double>(time.tv_usec);
+  };
+  return {seconds(usage.ru_utime) + seconds(usage.ru_stime), static_cast<double>(usage.ru_minflt)};
+}
+
+/// Of one number of threads, round after round.
+struct Runs {
+  std::uint32_t threads = 1;
+  std::vector<double> wall, cpu, faults;
+
+  void add(Measure one, std::size_t bytes) {
+    warm(bytes + bytes / 2);
+    const Cost before = cost_so_far();
+    wall.push_back(one(bytes, threads));
+    const Cost after = cost_so_far();
+    cpu.push_back(after.cpu_seconds - before.cpu_seconds);
+    faults.push_back(after.faults - before.faults);
   }
-  char text[256];
-  std::snprintf(text, sizeof text,
-                "{\"seconds_1_thread\": %.3f, \"seconds_%u_threads\": %.3f, \"ratio\": %.2f}",
-                median(alone), threads, median(together), median(alone) / median(together));
-  return text;
+  [[nodiscard]] std::string json() const {
+    return "{\"threads\": " + std::to_string(threads) + ", \"seconds\": " + list(wall) +
+           ", \"cpu_seconds\": " + list(cpu) + ", \"faults\": " + list(faults, 0) + "}";
+  }
+  static std::string list(const std::vector<double>& values, int decimals = 3) {
+    std::string text;
+    for (const double value : values) {
+      char number[32];
+      std::snprintf(number, sizeof number, "%s%.*f", text.empty() ? "" : ", ", decimals, value);
+      text += number;
+    }
+    return "[" + text + "]";
+  }
+};
+
+/// Who goes first changes from round to round.
+std::string measure(Measure one, std::size_t bytes, std::uint32_t threads, int repetitions) {
+  Runs alone{1, {}, {}, {}};
+  Runs together{threads, {}, {}, {}};
+  for (int i = 0; i < repetitions; ++i) {
+    (i % 2 == 0 ? alone : together).add(one, bytes);
+    (i % 2 == 0 ? together : alone).add(one, bytes);
+  }
+  std::vector<double> ratios;
+  for (std::size_t i = 0; i < alone.wall.size(); ++i) {
+    ratios.push_back(alone.wall[i] / together.wall[i]);
+  }
+  char medians[96];
+  std::snprintf(medians, sizeof medians,
+                "\"median_ratio\": %.2f, \"ratio_of_medians\": %.2f, \"ratios\": ", median(ratios),
+                median(alone.wall) / median(together.wall));
+  return "{" + std::string(medians) + Runs::list(ratios) + ",\n    \"runs\": [" + alone.json() +
+         ",\n             " + together.json() + "]}";
 }
 
 int run(int count, char** arguments) {
