@@ -159,14 +159,6 @@ std::string node_rows(const HostReport& report) {
   return text;
 }
 
-std::string model_of(const HostReport& report, const Gpu& gpu) {
-  if (!gpu.model.empty() || !report.driver) return gpu.model;
-  for (const topology::DriverDevice& device : report.driver->devices) {
-    if (device.pci_address == gpu.pci_address) return device.name;
-  }
-  return "";
-}
-
 std::string gpu_rows(const HostReport& report) {
   const bool file = !report.question.xml.empty();
   if (report.gpus.empty()) {
@@ -178,7 +170,7 @@ std::string gpu_rows(const HostReport& report) {
     const Gpu& gpu = report.gpus[i];
     const std::string node = gpu.node ? std::to_string(*gpu.node) : "unknown";
     text += row(print("%3zu  %-16s %-7s %-24s %s", i, gpu.pci_address.c_str(), node.c_str(),
-                      inspect::show_link(gpu.link).c_str(), model_of(report, gpu).c_str()));
+                      inspect::show_link(gpu.link).c_str(), gpu.model.c_str()));
     text += "     " + wrapped("node: " + gpu.node_note, 5);
   }
   return text;

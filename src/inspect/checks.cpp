@@ -21,6 +21,8 @@ std::size_t cores_of(const topology::Machine& machine) {
       [](std::size_t sum, const topology::Node& node) { return sum + node.cores.size(); });
 }
 
+constexpr std::uint64_t kPageKib = 2048;
+
 std::string counted(std::size_t count, const char* what) {
   return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
 }
@@ -93,8 +95,7 @@ Check check_lock(const HostReport& report) {
     if (report.memory.known() && *bytes >= report.memory.limit_bytes / 2) return check;
     check.health = Health::warn;
     check.remedy =
-        "pinned staging may fall back to pageable memory: ulimit -l unlimited; in a container "
-        "--ulimit memlock=-1; in a service unit LimitMEMLOCK=infinity";
+        std::string("pinned staging may fall back to pageable memory: ") + topology::kLockRemedy;
   }
   return check;
 }
@@ -107,8 +108,14 @@ Check check_huge_pages(const HostReport& report) {
                    std::to_string(pages.free) + " of " + std::to_string(pages.total) +
                    " reserved ones of " + show_bytes(pages.page_kib << 10) + " free";
   }
+  // What the engine asks for, of which some are left. Others' sizes help nobody.
+  const auto has_reserved = [&](const topology::Node& node) {
+    return std::ranges::any_of(report.limits.reserved_pages, [&](const auto& pages) {
+      return pages.os_index == node.os_index && pages.page_kib == kPageKib && pages.free > 0;
+    });
+  };
   const bool transparent = mode == "always" || mode == "madvise";
-  if (!transparent && report.limits.reserved_pages.empty()) {
+  if (!transparent && !std::ranges::all_of(report.machine.nodes, has_reserved)) {
     check.health = Health::warn;
     check.remedy =
         "the update is slower on small pages: as root, echo madvise > "
@@ -153,7 +160,7 @@ Check check_memory(const HostReport& report) {
 
 Check check_numa(const HostReport& report) {
   const topology::Machine& machine = report.machine;
-  if (!machine.numa_known && machine.notes.find("NUMA: not used") != std::string::npos) {
+  if (!machine.numa_known && machine.nodes_beyond_quota) {
     return {"NUMA", Health::warn, "not used: the CPU quota is of fewer cores than there are nodes",
             "raise the quota; until then one node stands for all, and no memory is bound"};
   }

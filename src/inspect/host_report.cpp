@@ -46,13 +46,16 @@ std::vector<topology::DriverDevice> by_address(const std::vector<topology::Gpu>&
   return devices;
 }
 
-/// Under Windows' Linux the driver has devices that the system does not show.
-void add_hidden(HostReport& report, const std::vector<topology::DriverDevice>& devices) {
+/// Names of those that the system shows, and all of those that it does not, as under Windows'
+/// Linux.
+void add_driver_devices(HostReport& report, const std::vector<topology::DriverDevice>& devices) {
   for (const topology::DriverDevice& device : devices) {
     const std::string address = topology::pci_address_of(device.pci_address);
-    const bool shown =
-        std::ranges::find(report.gpus, address, &topology::Gpu::pci_address) != report.gpus.end();
-    if (shown) continue;
+    const auto shown = std::ranges::find(report.gpus, address, &topology::Gpu::pci_address);
+    if (shown != report.gpus.end()) {
+      if (shown->model.empty()) shown->model = device.name;
+      continue;
+    }
     topology::Gpu gpu{.pci_address = address, .model = device.name, .uuid = device.uuid};
     gpu.node_note = "unknown: the system does not show the device";
     if (report.machine.nodes.size() == 1) {
@@ -72,10 +75,10 @@ void add_gpus(HostReport& report, const Probes& probes) {
   }
   report.visible_devices = probes.visible_devices;
   const topology::DriverAnswer answer = probes.driver();
-  report.driver = DriverFindings{
-      topology::judge_driver(answer, topology::read_driver_traces(root, report.gpus.size())),
-      answer.devices};
-  add_hidden(report, answer.devices);
+  topology::DriverTraces traces = topology::read_driver_traces(root, report.gpus.size());
+  traces.visible_set = probes.visible_devices.has_value();
+  report.driver = DriverFindings{topology::judge_driver(answer, traces), answer.devices};
+  add_driver_devices(report, answer.devices);
   // The driver has applied the variable already.
   report.visible =
       answer.devices.empty()

@@ -29,8 +29,7 @@ LockUse read_lock_use() {
 std::string why_refused(const LockUse& use, std::uint64_t bytes) {
   if (!use.limit || use.locked_bytes + bytes <= *use.limit) return "the limit is the device's own";
   return "the limit on locked memory is " + std::to_string(*use.limit) +
-         " bytes (RLIMIT_MEMLOCK): raise it with `ulimit -l unlimited`, for a container with "
-         "`--ulimit memlock=-1`, for a service with LimitMEMLOCK=infinity in its unit";
+         " bytes (RLIMIT_MEMLOCK); to raise it: " + topology::kLockRemedy;
 }
 
 }  // namespace outboard::memory

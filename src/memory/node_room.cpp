@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "memory/node_room.hpp"
 
+#include <algorithm>
+
 #include "memory/huge_pages.hpp"
 #include "topology/node_memory.hpp"
 
@@ -12,7 +14,7 @@ std::uint64_t free_bytes_of(const std::string& root, std::uint32_t os_node) {
   const std::uint64_t bytes = memory->free_bytes + memory->file_bytes;
   const std::uint64_t kept = memory->kept_bytes;
   const std::uint64_t ordinary = bytes > kept ? (bytes - kept) / 10 * 9 : 0;
-  return ordinary + reserved_huge_bytes(root, os_node);
+  return std::max<std::uint64_t>(ordinary, reserved_huge_bytes(root, os_node));
 }
 
 std::vector<std::uint64_t> read_node_room(const topology::Machine& machine,

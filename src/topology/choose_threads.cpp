@@ -77,6 +77,7 @@ Machine within_quota(Machine machine) {
   machine.nodes = {std::move(all)};
   machine.distances.clear();
   machine.numa_known = false;
+  machine.nodes_beyond_quota = true;
   machine.notes += "NUMA: not used (a CPU quota of " + std::to_string(machine.quota_cores) +
                    " for " + std::to_string(nodes) + " nodes); one node, no memory is bound\n";
   return machine;

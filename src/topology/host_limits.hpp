@@ -28,6 +28,11 @@ struct HostLimits {
   bool wsl = false;                           ///< Linux under Windows
 };
 
+/// What raises RLIMIT_MEMLOCK.
+inline constexpr const char* kLockRemedy =
+    "ulimit -l unlimited; in a container --ulimit memlock=-1; in a service unit "
+    "LimitMEMLOCK=infinity";
+
 /// Whether RLIMIT_MEMLOCK does not count for this process: it has CAP_IPC_LOCK, and not of a user
 /// namespace (rootless containers), for which the kernel does not ask. Below `root`.
 [[nodiscard]] bool may_lock_all(const std::string& root);

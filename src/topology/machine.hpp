@@ -33,6 +33,8 @@ struct Machine {
   std::uint32_t quota_cores = 0;         ///< cgroup CPU quota rounded down, at least 1; 0: no quota
   std::string notes;                     ///< what was found and from where, one line each
   std::vector<MemoryNode> memory_nodes;  ///< in the order of their OS numbers
+  /// A CPU quota has fewer cores than there are nodes: one stands for all (within_quota()).
+  bool nodes_beyond_quota = false;
   bool numa_known = true;    ///< false: one node stands for all, and no memory can be bound
   std::string quota_source;  ///< the file that sets quota_cores, and what it says
 };

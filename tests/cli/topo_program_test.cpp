@@ -14,6 +14,7 @@
 
 #include "../topology/fixture_gpu.hpp"
 #include "program.hpp"
+#include "support/may_skip.hpp"
 #include "support/refused_calls.hpp"
 
 namespace outboard::cli {
@@ -200,7 +201,7 @@ TEST(RefusedCalls, AreNamedWithErrnoAndTheContainersFlag) {
     const std::vector<long> policies(std::begin(testing::kMemoryPolicyCalls),
                                      std::end(testing::kMemoryPolicyCalls));
     const auto topo = refused(policies, error, {"topo"});
-    if (!topo) GTEST_SKIP() << "this kernel forbids system call filters";
+    if (!topo) OUTBOARD_SKIP("this kernel forbids system call filters");
     EXPECT_EQ(topo->exit_code, 0) << topo->err;
     EXPECT_TRUE(has(topo->out, "memory binding: not permitted: mbind: ")) << topo->out;
     EXPECT_TRUE(has(topo->out, number) && has(topo->out, "--cap-add SYS_NICE")) << topo->out;

@@ -18,6 +18,7 @@
 
 #include "../examples/process.hpp"
 #include "numa/page_placement.hpp"
+#include "support/may_skip.hpp"
 #include "support/refused_calls.hpp"
 #include "support/tiny_trainer.hpp"
 
@@ -130,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, RefusedCalls,
 TEST_P(RefusedCalls, AreOneWarningOnAMachineOfTwoNodes) {
   if (std::thread::hardware_concurrency() < 2) GTEST_SKIP() << "one cpu: not for two nodes";
   const Seen seen = trains("numa:2 core:1 pu:1");
-  if (seen.exit_code == kNoFilters) GTEST_SKIP() << "no system call filters: " << seen.text;
+  if (seen.exit_code == kNoFilters) OUTBOARD_SKIP("no system call filters: " << seen.text);
   ASSERT_EQ(seen.warnings.size(), 1U) << seen.text;
   std::vector<std::string> words = {"memory: mbind: ", error_words(), "docker: --cap-add SYS_NICE"};
   if (cpus_refused()) {
@@ -147,7 +148,7 @@ TEST_P(RefusedCalls, AreOneWarningOnAMachineOfTwoNodes) {
 /// Where there is one node no memory is bound, so that nothing is missing.
 TEST_P(RefusedCalls, CostNothingOnAMachineOfOneNode) {
   const Seen seen = trains("core:2 pu:1");
-  if (seen.exit_code == kNoFilters) GTEST_SKIP() << "no system call filters: " << seen.text;
+  if (seen.exit_code == kNoFilters) OUTBOARD_SKIP("no system call filters: " << seen.text);
   ASSERT_EQ(seen.warnings.size(), cpus_refused() ? 1U : 0U) << seen.text;
   if (!cpus_refused()) return;
   EXPECT_EQ(seen.warnings[0].find("memory:"), std::string::npos) << seen.warnings[0];

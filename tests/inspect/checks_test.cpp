@@ -131,6 +131,14 @@ TEST(Checks, EachAilmentIsToldAloneWithARemedy) {
                    [](HostReport& report) { report.limits.lock_bytes = 65536; }},
            Ailment{"huge pages", Health::warn, "never", "transparent_hugepage/enabled",
                    [](HostReport& report) { report.limits.transparent_huge_pages = "never"; }},
+           Ailment{"huge pages", Health::warn, "0 of 512 reserved ones", "transparent_hugepage",
+                   [](HostReport& report) {
+                     report.limits.transparent_huge_pages = "never";
+                     for (const topology::Node& node : report.machine.nodes) {
+                       report.limits.reserved_pages.push_back({node.os_index, 2048, 512, 0});
+                       report.limits.reserved_pages.push_back({node.os_index, 1 << 20, 4, 4});
+                     }
+                   }},
            Ailment{"WSL", Health::warn, "half", ".wslconfig",
                    [](HostReport& report) { report.limits.wsl = true; }},
        }) {
@@ -153,6 +161,7 @@ TEST(Checks, WhatDoesNoHarmIsNoWarning) {
   report.limits.may_lock_more = true;
   report.limits.transparent_huge_pages = "never";
   report.limits.reserved_pages = {{.os_index = 1, .page_kib = 2048, .total = 512, .free = 500}};
+  report.machine.nodes[0].os_index = 1;
   report.machine.quota_cores = 8;
   report.machine.nodes.resize(1);
   report.binding->memory = topology::BindingRefusal{"mbind", ENOSYS};

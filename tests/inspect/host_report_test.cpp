@@ -15,6 +15,10 @@ namespace fixture = testing::fixture;
 using testing::FixtureRoot;
 using Threads = std::vector<std::uint32_t>;
 
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
+
 /// Nothing that a made-up machine asks; fails the test if it does.
 Probes never_asked() {
   const auto fail = [] {
@@ -105,6 +109,11 @@ TEST(HostReport, ThisMachineIsAskedForDriverBindingAndKernels) {
   // The driver has applied the variable: its order is what the program sees.
   ASSERT_EQ(report.visible.gpus.size(), 2U);
   EXPECT_EQ(report.visible.gpus[0].pci_address, "0000:f1:00.0");
+  EXPECT_FALSE(has(report.driver->report.remedy, "CUDA_VISIBLE_DEVICES"));
+  const HostReport hidden = inspect({}, answering(topology::DriverAnswer{}, "1"));
+  EXPECT_TRUE(has(hidden.driver->report.remedy, "CUDA_VISIBLE_DEVICES"));
+  const HostReport none = inspect({}, answering(topology::DriverAnswer{}, {}));
+  EXPECT_FALSE(has(none.driver->report.remedy, "CUDA_VISIBLE_DEVICES"));
   // Devices that the bus does not show are listed with what the driver tells.
   EXPECT_EQ(report.gpus.back().pci_address, "0000:f2:00.0");
   EXPECT_EQ(report.gpus.back().model, "second");

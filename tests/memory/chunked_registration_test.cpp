@@ -15,6 +15,7 @@
 #include "outboard/error.hpp"
 #include "outboard/sim.hpp"
 #include "support/expect_error.hpp"
+#include "support/may_skip.hpp"
 
 namespace outboard::memory {
 namespace {
@@ -160,7 +161,7 @@ void exchange_slices(std::size_t region_bytes, std::size_t slice_bytes, std::siz
   auto* const memory = static_cast<std::byte*>(rig.backend.allocate(slice_bytes));
   {
     const PinnedRegion region = region_of(rig.backend, region_bytes);
-    if (!region.pinned()) GTEST_SKIP() << "this process may not lock " << region_bytes << " bytes";
+    if (!region.pinned()) OUTBOARD_SKIP("this process may not lock " << region_bytes << " bytes");
     EXPECT_EQ(rig.gpu.counters().live_registrations, region_bytes / ceiling);
     const std::span<std::byte> bytes = region.bytes();
     for (std::size_t i = 0; i < bytes.size(); i += 509) {

@@ -56,14 +56,16 @@ TEST(NodeRoom, WhatTheKernelKeepsOnANodeIsNotFree) {
   EXPECT_EQ(free_bytes_of(root.path(), 1), 0U);
 }
 
-TEST(NodeRoom, IsThatOfReservedHugePagesToo) {
+TEST(NodeRoom, IsThatOfReservedHugePagesIfThoseAreMore) {
   testing::FixtureRoot root;
   const std::string pages = "/hugepages/hugepages-2048kB/";
   root.write("/sys/kernel/mm" + pages + "free_hugepages", "7\n");
   root.write("/sys/kernel/mm" + pages + "resv_hugepages", "0\n");
   root.write("/sys/devices/system/node/node0/meminfo", "Node 0 MemFree: 1000 kB\n");
   root.write("/sys/devices/system/node/node0" + pages + "free_hugepages", "5\n");
-  EXPECT_EQ(free_bytes_of(root.path(), 0), 1000ULL * 1024 / 10 * 9 + 5 * (std::uint64_t{2} << 20));
+  EXPECT_EQ(free_bytes_of(root.path(), 0), 5 * (std::uint64_t{2} << 20));
+  root.write("/sys/devices/system/node/node0/meminfo", "Node 0 MemFree: 20000 kB\n");
+  EXPECT_EQ(free_bytes_of(root.path(), 0), 20'000ULL * 1024 / 10 * 9);
 }
 
 TEST(NodeRoom, IsThatOfMemoryBesideTheNodeToo) {

@@ -13,6 +13,7 @@
 #include "memory/pinned_region.hpp"
 #include "outboard/device.hpp"
 #include "outboard/sim.hpp"
+#include "support/may_skip.hpp"
 
 namespace outboard::memory {
 namespace {
@@ -52,7 +53,7 @@ void expect_exact(const Request& request) {
     std::vector<PinnedRegion> regions;
     for (std::size_t i = 0; i < request.regions; ++i) {
       regions.emplace_back(backend, NumaArena(machine, 0, request.bytes, "test"));
-      if (!regions.back().pinned()) GTEST_SKIP() << "this process may not lock " << asked;
+      if (!regions.back().pinned()) OUTBOARD_SKIP("this process may not lock " << asked);
     }
     const std::size_t taken = pinned_now() - before;
     std::printf("%zu regions of %zu bytes: %zu asked, %zu taken\n", request.regions, request.bytes,

@@ -79,11 +79,13 @@ void refused_memory_binding() {
   expect(warnings == 1, std::to_string(warnings) + " warnings, not one");
 }
 
-/// `cores` of a quota on all nodes; memory has a limit too. Fewer cores than nodes: no nodes.
-void within_a_quota(int cores) {
+/// A quota on all nodes, in thousandths of a core; memory has a limit too. Rounded down, at
+/// least 1. Fewer cores than nodes: no nodes.
+void within_a_quota(int thousandths) {
   const std::uint64_t digest = digest_of_one_node(model());
-  enter_group("quota_" + std::to_string(cores), "+cpu +memory",
-              {{"cpu.max", std::to_string(cores * 20000) + " 20000"},
+  const int cores = std::max(1, thousandths / 1000);
+  enter_group("quota_" + std::to_string(thousandths), "+cpu +memory",
+              {{"cpu.max", std::to_string(thousandths * 20) + " 20000"},
                {"memory.max", std::to_string(std::uint64_t{128} << 20)}});
   const bool nodes = cores >= static_cast<int>(usable_nodes().size());
   std::string text;
@@ -102,6 +104,7 @@ void within_a_quota(int cores) {
   const std::size_t at = text.find("threads: ");
   std::printf("  %s\n", text.substr(at, text.find('\n', at) - at).c_str());
   expect(text.find("CPU quota " + std::to_string(cores) + " (") != std::string::npos, "its source");
+  if (!nodes) expect(text.find("\nthreads: 1 thread: ") != std::string::npos, "one thread");
 }
 
 // --- nodes that are not alike --------------------------------------------------------------------
@@ -201,8 +204,9 @@ void check_unlike_nodes(int last) {
   run("all cpus, one node's memory", [&] { memory_of_one_node(last); });
   run("calls that bind refused", [] { refused_binding(); });
   run("calls that bind memory refused", [] { refused_memory_binding(); });
-  run("a CPU quota of 1", [] { within_a_quota(1); });
-  run("a CPU quota of 3", [] { within_a_quota(3); });
+  run("a CPU quota of 0.5", [] { within_a_quota(500); });
+  run("a CPU quota of 1", [] { within_a_quota(1000); });
+  run("a CPU quota of 3.5", [] { within_a_quota(3500); });
   run("unequal threads", [] { unequal_threads(); });
   run("little memory on one node", [] { little_memory_on_one_node(); });
 }
