@@ -366,12 +366,6 @@ BounceRing* Pipeline::largest_ring() const {
   return found == flow_.rings.end() ? nullptr : *found;
 }
 
-bool Pipeline::all_slots_direct() const {
-  return std::ranges::all_of(flow_.generations, [](const Generation& generation) {
-    return generation.staging.direct_slots() == generation.staging.slots();
-  });
-}
-
 /// What goes through the ring goes one by one.
 void Pipeline::append_packing() {
   const Generation& generation = flow_.generations.back();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a pipeline holds, and how that is told.
+#include <algorithm>
 #include <array>
 #include <iomanip>
 #include <sstream>
@@ -66,6 +67,12 @@ void Pipeline::pin_streamed_state() {
     throw Error(ErrorCode::out_of_memory, text + ", or do without Config::strict_pinning");
   }
   if (!std::exchange(told_unpinned_state_, true)) warn(text);
+}
+
+bool Pipeline::all_slots_direct() const {
+  return std::ranges::all_of(flow_.generations, [](const Generation& generation) {
+    return generation.staging.direct_slots() == generation.staging.slots();
+  });
 }
 
 std::string Pipeline::unpinned_staging(const memory::StagingPool& staging) const {
