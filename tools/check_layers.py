@@ -104,7 +104,8 @@ def vendor_problem(file, name):
         if not pattern.match(name):
             continue
         tests = ("tests/" + home.removeprefix("src/"), "tests/fake_cuda/", "tests/conformance/cuda")
-        stand_in = name.startswith("cuda") and file.startswith(tests[1:])
+        stand_in = name.startswith(("cuda", "cublas")) and file.startswith(
+            (*tests[1:], "examples/gpt/cuda/"))
         if stand_in or file.startswith((home, tests[0])) or (name.startswith("cuda") and
                                               file == "include/outboard/cuda.hpp"):
             return None

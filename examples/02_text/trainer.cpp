@@ -115,7 +115,7 @@ void Trainer::print_ledger() {
                                 .gradients = model_.gradient_bytes(),
                                 .activations = model_.activation_bytes(),
                                 .tiles = show_bytes(model_.scratch().bytes()) + " of FP32 tiles"},
-                               engine_, gpu_);
+                               engine_, gpu_.memory());
 }
 
 void Trainer::run(const std::atomic<bool>& stop) {

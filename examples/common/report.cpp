@@ -63,10 +63,9 @@ std::string link_line(const outboard::StepStats& stats, std::size_t parameters,
 }
 
 std::string memory_text(const ModelMemory& model, const outboard::Engine& engine,
-                        const outboard::sim::Gpu& gpu) {
+                        const outboard::sim::MemoryUse& use) {
   using outboard::MemoryPlace;
   const outboard::MemoryLedger ledger = engine.ledger();
-  const outboard::sim::MemoryUse use = gpu.memory();
   const std::size_t on_device = ledger.bytes(MemoryPlace::device);
   std::string text = print("memory, %zu parameters\n", model.parameters);
   const auto line = [&text](const char* what, std::size_t bytes, const std::string& more = "") {

@@ -53,6 +53,6 @@ struct ModelMemory {
 };
 /// Where the model and its optimizer live, what is measured of the device, and how the engine runs.
 [[nodiscard]] std::string memory_text(const ModelMemory& model, const outboard::Engine& engine,
-                                      const outboard::sim::Gpu& gpu);
+                                      const outboard::sim::MemoryUse& use);
 
 }  // namespace example

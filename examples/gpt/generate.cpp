@@ -8,7 +8,7 @@
 
 namespace gpt {
 
-std::vector<Token> generate(Model& model, outboard::Engine& engine, outboard::sim::Gpu& gpu,
+std::vector<Token> generate(Model& model, outboard::Engine& engine, Machine& machine,
                             outboard::NativeStream stream, const SampleRequest& request) {
   const std::size_t context = model.shape().context;
   example::Random random(request.seed);
@@ -22,7 +22,7 @@ std::vector<Token> generate(Model& model, outboard::Engine& engine, outboard::si
     model.set_tokens(row, stream);
     model.forward(engine, 1, stream);
     model.copy_logits(0, seen - 1, logits, stream);
-    gpu.synchronize(stream);
+    machine.synchronize(stream);
     written.push_back(static_cast<Token>(example::draw(logits, request.temperature, random)));
   }
   return written;

@@ -22,8 +22,8 @@ struct SampleRequest {
 
 /// The prompt and what the model writes after it, each token drawn given the last `context` ones.
 /// Blocks.
-[[nodiscard]] std::vector<Token> generate(Model& model, outboard::Engine& engine,
-                                          outboard::sim::Gpu& gpu, outboard::NativeStream stream,
+[[nodiscard]] std::vector<Token> generate(Model& model, outboard::Engine& engine, Machine& machine,
+                                          outboard::NativeStream stream,
                                           const SampleRequest& request);
 
 /// Bytes as printable text, tokens as numbers.

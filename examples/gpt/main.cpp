@@ -16,6 +16,7 @@ namespace {
 /// What this model takes on the device, as it is asked for and at its smallest.
 std::string room_needed(const gpt::Options& options) {
   using example::show_bytes;
+  if (options.cuda) return "lower --batch, --context or the model's size";
   const std::size_t asked = gpt::memory_need(options.shape, gpt::memory_mode(options)).device();
   const std::size_t least = gpt::memory_need(options.shape, {}).device();
   const std::string text = "--device-memory is " + show_bytes(options.device_memory) +
@@ -67,7 +68,7 @@ void train(const gpt::Options& options) {
   std::cout << tokens.files << " files, " << tokens.values.size() << " " << unit << "s ("
             << tokens.skipped_files << " files passed over): " << tokens.split.train_size()
             << " to train on, " << tokens.split.held_out_size() << " held out\n\n";
-  check_machine(options);
+  if (!options.cuda) check_machine(options);
   gpt::Trainer trainer(options, tokens, std::cout);
   trainer.print_ledger();
   trainer.prepare_checkpoints();

@@ -10,9 +10,7 @@
 
 namespace gpt {
 
-using example::DeviceBuffer;
 using outboard::NativeStream;
-using outboard::sim::KernelView;
 
 namespace {
 
@@ -66,8 +64,8 @@ class Normal {
 
 }  // namespace
 
-Model::Model(outboard::sim::Gpu gpu, const GptShape& shape, const ModelOptions& options)
-    : gpu_(std::move(gpu)), shape_(validated(shape)), options_(validated(options)) {
+Model::Model(std::shared_ptr<Machine> machine, const GptShape& shape, const ModelOptions& options)
+    : machine_(std::move(machine)), shape_(validated(shape)), options_(validated(options)) {
   const float deviation = deviation_of(shape_);
   add_parameter("wte", shape_.vocab * shape_.width, {.deviation = deviation}, true);
   add_parameter("wpe", shape_.context * shape_.width, {.deviation = deviation}, true);
@@ -76,7 +74,7 @@ Model::Model(outboard::sim::Gpu gpu, const GptShape& shape, const ModelOptions& 
   add_parameter("ln_f.bias", shape_.width, {}, false);
   allocate_gradients();
   allocate_activations();
-  ops_ = make_host_ops(shape_, options_.threads);
+  ops_ = machine_->make_ops(shape_, options_.threads);
 }
 
 Model::~Model() = default;
@@ -142,14 +140,14 @@ void Model::allocate_activations() {
   gradient_stream_ = activation(1);
   gradient_width_ = activation(1);
   gradient_wide_ = activation(4);
-  tokens_ = DeviceBuffer(gpu_, shape_.batch * shape_.row_tokens() * sizeof(Token));
-  log_sum_ = DeviceBuffer(gpu_, positions * sizeof(float));
-  loss_ = DeviceBuffer(gpu_, sizeof(double));
-  logits_ = DeviceBuffer(gpu_, shape_.vocab * sizeof(float));
+  tokens_ = DeviceBuffer(machine_, shape_.batch * shape_.row_tokens() * sizeof(Token));
+  log_sum_ = DeviceBuffer(machine_, positions * sizeof(float));
+  loss_ = DeviceBuffer(machine_, sizeof(double));
+  logits_ = DeviceBuffer(machine_, shape_.vocab * sizeof(float));
 }
 
 DeviceBuffer Model::halves(std::size_t elems) {
-  return {gpu_, elems * sizeof(Half)};
+  return {machine_, elems * sizeof(Half)};
 }
 
 DeviceBuffer Model::activation(std::size_t widths) {
@@ -182,16 +180,16 @@ void Model::add_to(outboard::Engine& engine, const Groups& groups,
   }
 }
 
-void Model::launch(NativeStream stream, const KernelCost& cost, outboard::sim::Kernel kernel) {
+void Model::launch(NativeStream stream, const KernelCost& cost, OperatorCall kernel) {
   using Clock = std::chrono::steady_clock;
   outboard::sim::Duration charged{0};
   if (options_.virtual_flops_per_s > 0.0) {
     charged = outboard::sim::Duration(
         std::llround(1e3 + cost.flops / options_.virtual_flops_per_s * 1e9));
   }
-  gpu_.launch(
+  machine_->launch(
       stream, charged,
-      [this, kernel = std::move(kernel)](KernelView& view) {
+      [this, kernel = std::move(kernel)](View& view) {
         const auto start = Clock::now();
         kernel(view);
         const auto spent = std::chrono::nanoseconds(Clock::now() - start);
@@ -200,21 +198,21 @@ void Model::launch(NativeStream stream, const KernelCost& cost, outboard::sim::K
       cost.name);
 }
 
-std::span<const Half> Model::weight(KernelView& view, std::size_t parameter) const {
+std::span<const Half> Model::weight(View& view, std::size_t parameter) const {
   return view.as<const Half>(parameters_[parameter].weight.address(), parameters_[parameter].elems);
 }
 
-std::span<Half> Model::gradient(KernelView& view, std::size_t parameter) const {
+std::span<Half> Model::gradient(View& view, std::size_t parameter) const {
   return view.as<Half>(slots_[parameters_[parameter].slot].buffer.address(),
                        parameters_[parameter].elems);
 }
 
-TokenRows Model::tokens(KernelView& view, std::size_t rows) const {
+TokenRows Model::tokens(View& view, std::size_t rows) const {
   return {view.as<const Token>(tokens_.address(), rows * shape_.row_tokens()), rows,
           shape_.context};
 }
 
-Head Model::head(KernelView& view, std::size_t rows) const {
+Head Model::head(View& view, std::size_t rows) const {
   return {.tokens = tokens(view, rows),
           .width = shape_.width,
           .vocab = shape_.vocab,

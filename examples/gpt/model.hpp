@@ -13,9 +13,10 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "../common/device_buffer.hpp"
+#include "machine.hpp"
 #include "ops.hpp"
 #include "outboard/outboard.hpp"
 #include "shape.hpp"
@@ -50,7 +51,7 @@ struct Parameter {
   std::size_t elems = 0;
   float mean = 0.0f, deviation = 0.0f;  ///< of the initial values, which are normal
   bool decays = false;
-  example::DeviceBuffer weight;
+  DeviceBuffer weight;
   std::size_t slot = 0;  ///< of the gradient
   outboard::ParameterId id{};
 };
@@ -60,7 +61,10 @@ class Model {
   /// @throws outboard::Error{invalid_config} for a bad shape, or for several micro-batches under
   /// Accumulate::trainer: the kernels write gradients and do not add to them. Error{out_of_memory}
   /// from the device, naming asked, used and limit.
-  Model(outboard::sim::Gpu gpu, const GptShape& shape, const ModelOptions& options = {});
+  Model(std::shared_ptr<Machine> machine, const GptShape& shape, const ModelOptions& options = {});
+  /// On the software GPU.
+  Model(outboard::sim::Gpu gpu, const GptShape& shape, const ModelOptions& options = {})
+      : Model(make_machine(std::move(gpu)), shape, options) {}
   ~Model();
   Model(const Model&) = delete;
   Model& operator=(const Model&) = delete;
@@ -103,17 +107,17 @@ class Model {
   [[nodiscard]] std::size_t scratch_bytes() const { return ops_->scratch_bytes(); }
   /// Those of one thread.
   [[nodiscard]] std::size_t thread_scratch_bytes() const { return ops_->thread_scratch_bytes(); }
-  /// Time spent inside kernels so far.
+  /// Time spent inside kernels so far, if the machine times_calls().
   [[nodiscard]] double kernel_ms() const { return static_cast<double>(kernel_ns_.load()) * 1e-6; }
 
  private:
   /// What a block computes between its input and its output.
   struct Inside {
-    example::DeviceBuffer normal1, qkv, attended, middle, normal2, up, active;
+    DeviceBuffer normal1, qkv, attended, middle, normal2, up, active;
   };
   /// One gradient buffer and the parameter whose gradient it holds or held.
   struct Slot {
-    example::DeviceBuffer buffer;
+    DeviceBuffer buffer;
     const Parameter* owner = nullptr;
   };
   /// Parameters of a block, in the order in which forward uses them.
@@ -140,8 +144,8 @@ class Model {
   void add_block(std::size_t block);
   void allocate_gradients();
   void allocate_activations();
-  [[nodiscard]] example::DeviceBuffer halves(std::size_t elems);
-  [[nodiscard]] example::DeviceBuffer activation(std::size_t widths);
+  [[nodiscard]] DeviceBuffer halves(std::size_t elems);
+  [[nodiscard]] DeviceBuffer activation(std::size_t widths);
 
   [[nodiscard]] std::size_t index(std::size_t block, BlockParameter which) const {
     return 2 + block * kBlockParameters + which;
@@ -165,16 +169,16 @@ class Model {
   void hand_out(const Pass& pass, std::size_t first, std::size_t count);
 
   struct NormalCall {
-    const example::DeviceBuffer& x;
+    const DeviceBuffer& x;
     std::size_t gain;  // the bias is the next parameter
-    const example::DeviceBuffer& y;
+    const DeviceBuffer& y;
   };
   struct LinearCall {
-    const example::DeviceBuffer& x;
+    const DeviceBuffer& x;
     std::size_t weight;  // the bias is the next parameter
     std::size_t in, out;
-    const example::DeviceBuffer& y;
-    const example::DeviceBuffer* residual = nullptr;
+    const DeviceBuffer& y;
+    const DeviceBuffer* residual = nullptr;
   };
   void queue_embed(const Pass& pass);
   /// Without `output` only what is inside the block.
@@ -188,8 +192,8 @@ class Model {
   void queue_block_backward(const Pass& pass, std::size_t block);
   /// y's gradient is in gradient_width_; x's is added to gradient_stream_, or with `first` is it.
   void queue_normal_backward(const Pass& pass, const NormalCall& call, bool first);
-  void queue_linear_backward(const Pass& pass, const LinearCall& call,
-                             const example::DeviceBuffer& dy, const example::DeviceBuffer& dx);
+  void queue_linear_backward(const Pass& pass, const LinearCall& call, const DeviceBuffer& dy,
+                             const DeviceBuffer& dx);
   /// From gradient_width_ to gradient_wide_.
   void queue_attention_backward(const Pass& pass, const Inside& in);
   void queue_embed_backward(const Pass& pass);
@@ -197,33 +201,30 @@ class Model {
     const char* name;
     double flops = 0.0;
   };
-  void launch(outboard::NativeStream stream, const KernelCost& cost, outboard::sim::Kernel kernel);
+  void launch(outboard::NativeStream stream, const KernelCost& cost, OperatorCall kernel);
 
-  [[nodiscard]] std::span<const Half> weight(outboard::sim::KernelView& view,
-                                             std::size_t parameter) const;
-  [[nodiscard]] std::span<Half> gradient(outboard::sim::KernelView& view,
-                                         std::size_t parameter) const;
+  [[nodiscard]] std::span<const Half> weight(View& view, std::size_t parameter) const;
+  [[nodiscard]] std::span<Half> gradient(View& view, std::size_t parameter) const;
   /// `widths` times the width of every position.
-  [[nodiscard]] std::span<Half> halves_of(outboard::sim::KernelView& view,
-                                          const example::DeviceBuffer& buffer, std::size_t rows,
+  [[nodiscard]] std::span<Half> halves_of(View& view, const DeviceBuffer& buffer, std::size_t rows,
                                           std::size_t widths) const {
     return view.as<Half>(buffer.address(), shape_.positions(rows) * widths * shape_.width);
   }
   [[nodiscard]] AttentionShape attention_shape(std::size_t rows) const;
-  [[nodiscard]] TokenRows tokens(outboard::sim::KernelView& view, std::size_t rows) const;
-  [[nodiscard]] Head head(outboard::sim::KernelView& view, std::size_t rows) const;
+  [[nodiscard]] TokenRows tokens(View& view, std::size_t rows) const;
+  [[nodiscard]] Head head(View& view, std::size_t rows) const;
 
-  outboard::sim::Gpu gpu_;
+  std::shared_ptr<Machine> machine_;
   GptShape shape_;
   ModelOptions options_;
   std::vector<Parameter> parameters_;
   std::vector<Slot> slots_;
-  std::vector<example::DeviceBuffer> streams_;  // before each block, and after the last
-  std::vector<Inside> inside_;                  // of each block, or with checkpointing of one
+  std::vector<DeviceBuffer> streams_;  // before each block, and after the last
+  std::vector<Inside> inside_;         // of each block, or with checkpointing of one
   // Gradients at work: of the residual stream, of one width, of four. The last LayerNorm's output
   // is in gradient_wide_ until the loss has read it.
-  example::DeviceBuffer gradient_stream_, gradient_width_, gradient_wide_;
-  example::DeviceBuffer tokens_, log_sum_, loss_, logits_;
+  DeviceBuffer gradient_stream_, gradient_width_, gradient_wide_;
+  DeviceBuffer tokens_, log_sum_, loss_, logits_;
   float gradient_scale_ = 0.0f;  // of this micro-batch's loss
   std::unique_ptr<Ops> ops_;
   std::atomic<std::int64_t> kernel_ns_ = 0;

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "../common/halves.hpp"
+#include "elementary.hpp"
 #include "shape.hpp"
 
 namespace gpt {
@@ -56,7 +57,7 @@ struct RowShape {
   std::size_t rows = 0, width = 0;
 };
 
-inline constexpr float kLayerNormEpsilon = 1e-5f;
+inline constexpr float kLayerNormEpsilon = kNormalEpsilon;
 
 /// y = (x - mean) / sqrt(variance + epsilon) * gain + bias, row by row.
 struct LayerNormForward {
@@ -199,6 +200,10 @@ class Ops {
   virtual void gelu_backward(const GeluBackward& k) = 0;
   /// @return the sum over the positions.
   [[nodiscard]] virtual double loss_forward(const LossForward& k) = 0;
+  /// Leaves it in memory of the operators' kind.
+  virtual void loss_into(const LossForward& k, std::span<double> loss) {
+    loss[0] = loss_forward(k);
+  }
   virtual void loss_backward_table(const LossBackwardTable& k) = 0;
   virtual void logits(const Logits& k) = 0;
 

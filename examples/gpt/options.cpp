@@ -59,6 +59,8 @@ void add_memory_flags(Flags& flags, Options& o, Words& words) {
   flags.either("--grad-buffers", "ring|full", words.ring,
                "ring: gradients of two blocks on the device; full: of all of them",
                "ring, full unless --offload on");
+  flags.either("--device", "cuda|sim", o.cuda,
+               "sim: the software GPU; cuda: NVIDIA's GPU 0, with all of its memory");
   flags.either("--checkpointing", "on|off", o.checkpointing,
                "on: keep one activation per block and recompute the others; off: keep all");
   flags.mark("--fit", o.fit, "train nothing: list which presets fit in --device-memory");
@@ -131,6 +133,9 @@ void check_shape(const GptShape& shape) {
 void check(const Options& o) {
   check_shape(o.shape);
   example::check_schedule(o);
+  require(
+      !o.cuda || !o.virtual_seed,
+      "--virtual-seed runs the software GPU's clock, and --device is cuda; leave one of them out");
   require_within(o.warmup, {"--warmup", 0, o.steps});
   require(o.save_every == 0 || !o.save.empty(),
           "--save-every needs --save, the folder to save into");
@@ -211,6 +216,7 @@ std::string command_line(const Options& o) {
   count("--vocab", o.shape.vocab);
   count("--batch", o.shape.batch);
   count("--accumulation", o.accumulation);
+  choice("--device", o.cuda, "cuda", "sim");
   size("--device-memory", o.device_memory);
   if (o.host_memory != 0) size("--host-memory", o.host_memory);
   add("--offload", example::spell_offload(o.offload));

@@ -21,6 +21,7 @@ struct ShapeFlags {
 struct Options : example::RunOptions {
   Options();  ///< the demo's
 
+  bool cuda = false;  ///< on NVIDIA's GPU 0 instead of the software GPU
   TokenKind tokens = TokenKind::bytes;
   std::string preset = "demo";
   ShapeFlags said{};

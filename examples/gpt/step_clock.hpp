@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <memory>
 #include <vector>
 
 #include "model.hpp"
@@ -12,11 +13,12 @@
 
 namespace gpt {
 
-/// Queues kernels that do nothing but read the clock. One step at a time; real time only.
+/// Queues calls that do nothing but read the clock. One step at a time; real time only. Where the
+/// machine does not time its operators, what they wait for counts as theirs.
 class StepClock {
  public:
   /// `model` must outlive all queued marks.
-  StepClock(outboard::sim::Gpu gpu, const Model& model, std::size_t micro_batches);
+  StepClock(std::shared_ptr<Machine> machine, const Model& model, std::size_t micro_batches);
 
   void begin_step();
   /// Queues a mark. Each micro-batch makes three, in this order: before its forward pass, before
@@ -32,7 +34,7 @@ class StepClock {
     double kernel_ms = 0.0;  // the model's, up to here
   };
 
-  outboard::sim::Gpu gpu_;
+  std::shared_ptr<Machine> machine_;
   const Model& model_;
   std::vector<Mark> marks_;
   std::size_t next_ = 0;

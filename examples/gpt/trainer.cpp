@@ -66,11 +66,12 @@ Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out
       watch_(options.shape.vocab),
       log_(options.log, options.resume.empty() ? example::StepLog::Begin::anew
                                                : example::StepLog::Begin::behind_what_is_there),
-      gpu_(example::device_options(options)),
-      model_(gpu_, options.shape, model_options(options)),
-      stream_(gpu_.create_stream("train")),
-      clock_(gpu_, model_, options.accumulation),
-      engine_(gpu_.device(), engine_config(options)),
+      machine_(options.cuda ? make_cuda_machine(0)
+                            : make_machine(outboard::sim::Gpu(example::device_options(options)))),
+      model_(machine_, options.shape, model_options(options)),
+      stream_(machine_->create_stream("train")),
+      clock_(machine_, model_, options.accumulation),
+      engine_(machine_->device(), engine_config(options)),
       rows_(options.accumulation * options.shape.batch * options.shape.row_tokens()),
       losses_(options.accumulation) {
   groups_ = {.decay = engine_.add_group({}), .no_decay = engine_.add_group({})};
@@ -82,7 +83,7 @@ Trainer::Trainer(const Options& options, const Tokens& tokens, std::ostream& out
 
 Trainer::~Trainer() {
   try {
-    gpu_.synchronize(stream_);
+    machine_->synchronize(stream_);
   } catch (const Error&) {
     // A lost device has been reported by the call that found it so.
   }
@@ -96,7 +97,7 @@ void Trainer::set_groups(double lr) {
 }
 
 double Trainer::virtual_ms() const {
-  return std::chrono::duration<double, std::milli>(gpu_.now()).count();
+  return std::chrono::duration<double, std::milli>(machine_->now()).count();
 }
 
 void Trainer::queue_micro_batches() {
@@ -156,7 +157,7 @@ double Trainer::held_out_loss() {
     model_.forward(engine_, rows, stream_);
     model_.loss(engine_, rows, 0.0, &losses[i], stream_);
   }
-  gpu_.synchronize(stream_);
+  machine_->synchronize(stream_);
   return std::accumulate(losses.begin(), losses.end(), 0.0) /
          static_cast<double>(options_.shape.positions(count));
 }
@@ -172,7 +173,7 @@ void Trainer::print_ledger() {
        .tiles = example::show_bytes(model_.scratch_bytes()) + " of FP32 tiles, " +
                 example::show_bytes(model_.thread_scratch_bytes()) + " for each thread (at most " +
                 example::show_bytes(kMostThreadScratch) + ")"},
-      engine_, gpu_);
+      engine_, machine_->memory());
 }
 
 /// What must be the same for the data to come in the same order.
@@ -279,7 +280,7 @@ void Trainer::run(const std::atomic<bool>& stop) {
 }
 
 std::optional<ProductRate> Trainer::measure_products() const {
-  if (!options_.measure_products || options_.virtual_seed) return {};
+  if (!options_.measure_products || options_.virtual_seed || options_.cuda) return {};
   const auto products =
       matrix_products(options_.shape, options_.shape.batch, options_.checkpointing, Pass::training);
   const std::size_t threads = model_.options().threads;
@@ -294,7 +295,7 @@ std::optional<ProductRate> Trainer::measure_products() const {
 
 void Trainer::print_summary() {
   engine_.synchronize();
-  const outboard::sim::MemoryUse use = gpu_.memory();
+  const outboard::sim::MemoryUse use = machine_->memory();
   TimeReport report{
       .steps = steps_,
       .tokens = steps_ * options_.accumulation * options_.shape.positions(options_.shape.batch),
@@ -326,7 +327,7 @@ void Trainer::print_sample() {
                               .count = options_.sample_tokens,
                               .temperature = options_.temperature,
                               .seed = options_.seed + 2};
-  const auto written = generate(model_, engine_, gpu_, stream_, request);
+  const auto written = generate(model_, engine_, *machine_, stream_, request);
   const auto all = std::span<const Token>(written);
   out_ << "\nsample, after: " << show_tokens(all.first(request.prompt.size()), options_.tokens)
        << "\n"

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <iosfwd>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -42,7 +43,7 @@ class Trainer {
   /// @throws Diverged.
   void run(const std::atomic<bool>& stop);
   /// Use, peak and limit of the device, which holds nothing but this run.
-  [[nodiscard]] outboard::sim::MemoryUse device_memory() const { return gpu_.memory(); }
+  [[nodiscard]] outboard::sim::MemoryUse device_memory() const { return machine_->memory(); }
   /// Where the time went, device peak, digest.
   void print_summary();
   /// Lets the model write.
@@ -79,7 +80,7 @@ class Trainer {
   example::StepLog log_;
 
   // Destroyed from the last to the first: the engine before the memory it works on.
-  outboard::sim::Gpu gpu_;
+  std::shared_ptr<Machine> machine_;
   Model model_;
   outboard::NativeStream stream_;
   StepClock clock_;

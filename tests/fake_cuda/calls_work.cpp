@@ -107,7 +107,7 @@ CUresult cuModuleGetFunction(CUfunction* function, CUmodule module, const char* 
 }
 /// The arguments are read now, as the driver reads them.
 CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
-                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned /*shared*/,
+                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared,
                         CUstream stream, void** parameters, void** extra) {
   return on_current("cuLaunchKernel", [&](FakeDevice& device) {
     const bool shaped = grid_x > 0 && grid_y == 1 && grid_z == 1 && block_x > 0 &&
@@ -117,8 +117,9 @@ CUresult cuLaunchKernel(CUfunction function, unsigned grid_x, unsigned grid_y, u
     std::vector<std::byte> arguments(fake::argument_bytes(name));
     std::memcpy(arguments.data(), parameters[0], arguments.size());
     device.in_order(stream, [&](NativeStream on) {
-      const auto body = [&name, arguments](outboard::sim::KernelView& view) {
-        fake::run_kernel(name, arguments.data(), view);
+      const fake::LaunchSize size{grid_x, block_x, shared};
+      const auto body = [&name, arguments, size](outboard::sim::KernelView& view) {
+        fake::run_kernel(name, arguments.data(), size, view);
       };
       device.backend->launch(on, 0, body, name.c_str());
     });

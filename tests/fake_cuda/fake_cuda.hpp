@@ -63,4 +63,9 @@ OUTBOARD_FAKE_CUDA_API Live live();
 OUTBOARD_FAKE_CUDA_API void launch(int ordinal, std::uint64_t stream, sim::Duration duration,
                                    sim::Kernel kernel);
 
+/// Inside such a kernel: `bytes` of device memory, for libraries that do not have the software GPU
+/// in them.
+OUTBOARD_FAKE_CUDA_API void* bytes_of(sim::KernelView& view, const void* address,
+                                      std::size_t bytes);
+
 }  // namespace outboard::fake_cuda

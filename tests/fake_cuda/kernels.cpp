@@ -192,12 +192,14 @@ const std::map<std::string, Entry>& table() {
 }  // namespace
 
 bool is_kernel(const std::string& name) {
-  return table().contains(name);
+  return table().contains(name) || is_gpt_kernel(name);
 }
 std::size_t argument_bytes(const std::string& name) {
-  return table().at(name).bytes;
+  return is_gpt_kernel(name) ? gpt_argument_bytes(name) : table().at(name).bytes;
 }
-void run_kernel(const std::string& name, const void* arguments, KernelView& view) {
+void run_kernel(const std::string& name, const void* arguments, const LaunchSize& size,
+                KernelView& view) {
+  if (is_gpt_kernel(name)) return run_gpt_kernel(name, arguments, size, view);
   table().at(name).run(arguments, view);
 }
 

@@ -24,6 +24,20 @@ World& world() {
   return all;
 }
 
+namespace {
+
+/// For programs that know nothing of the stand-in: OUTBOARD_FAKE_CUDA_MEMORY, bytes of one device
+/// that is there from the start.
+[[gnu::constructor]] void start_for_programs() {
+  const char* const bytes = std::getenv("OUTBOARD_FAKE_CUDA_MEMORY");
+  if (bytes == nullptr) return;
+  Machine machine;
+  machine.device.memory_bytes = std::strtoull(bytes, nullptr, 10);
+  start(machine);
+}
+
+}  // namespace
+
 FakeDevice* current() noexcept {
   return context_stack.empty() ? nullptr : context_stack.back();
 }
@@ -252,6 +266,10 @@ void launch(int ordinal, std::uint64_t stream, sim::Duration duration, sim::Kern
   device.in_order(reinterpret_cast<CUstream>(stream), [&](NativeStream on) {
     device.backend->launch(on, duration.count(), std::move(kernel), "a trainer's kernel");
   });
+}
+
+void* bytes_of(sim::KernelView& view, const void* address, std::size_t bytes) {
+  return view.as<std::byte>(address, bytes).data();
 }
 
 }  // namespace outboard::fake_cuda

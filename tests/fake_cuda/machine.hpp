@@ -139,10 +139,23 @@ CUresult anywhere(const char* call, Body body) noexcept {
   }
 }
 
+/// How a kernel was launched.
+struct LaunchSize {
+  std::uint64_t blocks = 1;
+  unsigned threads = 1;
+  std::size_t shared_bytes = 0;
+};
 /// Runs the kernel of that name on host versions. @throws Error for an unknown one.
-void run_kernel(const std::string& name, const void* arguments, sim::KernelView& view);
+void run_kernel(const std::string& name, const void* arguments, const LaunchSize& size,
+                sim::KernelView& view);
 [[nodiscard]] bool is_kernel(const std::string& name);
 /// How many bytes its arguments are.
 [[nodiscard]] std::size_t argument_bytes(const std::string& name);
+
+/// Those of examples/gpt.
+[[nodiscard]] bool is_gpt_kernel(const std::string& name);
+[[nodiscard]] std::size_t gpt_argument_bytes(const std::string& name);
+void run_gpt_kernel(const std::string& name, const void* arguments, const LaunchSize& size,
+                    sim::KernelView& view);
 
 }  // namespace outboard::fake_cuda
