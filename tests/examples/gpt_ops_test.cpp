@@ -43,7 +43,7 @@ class GptOps : public testing::TestWithParam<test::OpsFlavour> {
   std::unique_ptr<Ops> ops_;
 };
 INSTANTIATE_TEST_SUITE_P(Every, GptOps, testing::ValuesIn(test::ops_flavours()),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& tested) { return tested.param.name; });
 
 /// Sizes on, beside and far from the borders of tiles.
 constexpr LinearShape kLinear[] = {{1, 1, 1},       {3, 5, 7},      {2, 300, 1},
