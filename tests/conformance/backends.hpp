@@ -21,6 +21,7 @@ struct BackendFlavour {
   std::string name;
   std::function<std::shared_ptr<device::Backend>()> make;  ///< a second one is another device
   bool has_default_stream = false;  ///< NativeStream{} is a stream that is always there
+  bool may_be_alone = false;        ///< the machine may have no second device
 };
 [[nodiscard]] std::vector<BackendFlavour> backend_flavours();
 [[nodiscard]] std::vector<BackendFlavour> sim_flavours();
