@@ -236,7 +236,10 @@ CUresult cuMemHostAlloc(void** memory, std::size_t bytes, unsigned /*flags*/) {
 }
 CUresult cuMemFreeHost(void* memory) {
   return anywhere("cuMemFreeHost", [&](World& all) {
-    if (all.host_allocations.erase(memory) == 0) return CUDA_ERROR_INVALID_VALUE;
+    const auto found = all.host_allocations.find(memory);
+    if (found == all.host_allocations.end()) return CUDA_ERROR_INVALID_VALUE;
+    for (const auto& device : all.devices) device->forget_words(memory, found->second);
+    all.host_allocations.erase(found);
     std::free(memory);
     return CUDA_SUCCESS;
   });

@@ -184,6 +184,16 @@ void FakeDevice::look_at_words() noexcept {
   }
 }
 
+void FakeDevice::forget_words(const void* memory, std::size_t bytes) {
+  const auto first = reinterpret_cast<std::uintptr_t>(memory);
+  const std::scoped_lock lock(words_mutex_);
+  std::erase_if(words_, [&](const WatchedWord& watched) {
+    const bool gone = reinterpret_cast<std::uintptr_t>(watched.word) - first < bytes;
+    if (gone) backend->destroy_flag(watched.flag);
+    return gone;
+  });
+}
+
 void FakeDevice::watch() noexcept {
   while (!stopping_.load()) {
     look_at_words();

@@ -61,6 +61,8 @@ class FakeDevice {
   }
   void wait_word(CUstream handle, const std::uint32_t* word, std::uint32_t value);
   void look_at_words() noexcept;
+  /// Words in host memory that goes are nobody's any more.
+  void forget_words(const void* memory, std::size_t bytes);
 
   const int number;
   const Machine machine;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "device/cuda/flag_words.hpp"
 
+#include <atomic>
 #include <cstddef>
 
 namespace outboard::device::cuda {
@@ -21,7 +22,7 @@ FlagState FlagWords::take() {
   if (free_.empty()) add_page();
   const FlagState flag = free_.back();
   free_.pop_back();
-  *flag.word = 0;
+  std::atomic_ref<std::uint32_t>(*flag.word).store(0);  // a driver may still look at it
   return flag;
 }
 
