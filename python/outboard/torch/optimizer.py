@@ -10,6 +10,7 @@ from .. import _load, _settings
 from ..errors import InvalidArgument, InvalidConfig, ProtocolError
 from . import state
 from .binding import Binding, require_usable
+from .intake import EarlyGradients
 
 _open = weakref.WeakSet()
 
@@ -35,6 +36,7 @@ class OutboardOptimizer(Optimizer):
       accumulation    micro-batches whose gradients are in .grad, added up without division: 1
       names           a name for each parameter, where they are not given as named_parameters()
       rounding, seed  'stochastic' rounds masters to 16-bit weights at random, by this seed
+      intake          'step': gradients are taken in step(); 'backward': as soon as backward has them
     and every setting of outboard.Engine.
     """
 
@@ -42,7 +44,7 @@ class OutboardOptimizer(Optimizer):
     _step_supports_amp_scaling = True
 
     def __init__(self, params, defaults, *, loss_scaler=None, names=None, rounding="nearest",
-                 seed=0, **settings):
+                 seed=0, intake="step", **settings):
         settings.setdefault("schedule", "blocking")
         if settings["schedule"] == "open" or settings.get("accumulate") == "host":
             raise InvalidConfig("schedule='open' and accumulate='host' need gradients during "
@@ -56,6 +58,10 @@ class OutboardOptimizer(Optimizer):
         self._bindings = {}  # parameter -> Binding
         self._rules = []  # of each group, as the engine has it
         self._waits = None
+        if intake not in ("step", "backward"):
+            raise InvalidConfig(f"intake is {intake!r}; there are 'step' and 'backward'")
+        self._early = None if intake == "step" else EarlyGradients(
+            self, settings.get("accumulation", 1))
         self.last_result = None
         self.steps_applied = self.steps_skipped = 0
         self.last_step_skipped = False
@@ -69,6 +75,7 @@ class OutboardOptimizer(Optimizer):
         self._native = _settings.make_engine(settings)
         if self._scaler is not None:
             self._scaler.attach(self)
+        self._divisor = 1.0  # as the engine has it
         _open.add(self)
 
     # --- what a rule adds -------------------------------------------------------------------------
@@ -157,6 +164,8 @@ class OutboardOptimizer(Optimizer):
             native.commit()
             for binding in added:
                 binding.note()
+            if self._early is not None:
+                self._early.watch(added)
 
     def _require_own_memory(self, binding, added):
         for other in (*self._bindings.values(), *added):
@@ -204,10 +213,11 @@ class OutboardOptimizer(Optimizer):
             return
         if not pairs:
             return
+        left = self._not_given_yet(pairs, divisor)
         self._bind(lambda p: p.requires_grad or p.grad is not None)
         self._sync_groups()
         ids, addresses, kept = [], [], []
-        for parameter, grad in pairs:
+        for parameter, grad in left:
             binding = self._bindings[parameter]
             if binding.moved():
                 binding.settle(native)
@@ -215,13 +225,24 @@ class OutboardOptimizer(Optimizer):
             kept.append(grad)
             ids.append(binding.index)
             addresses.append(grad.data_ptr())
-        native.set_gradient_divisor(divisor)
+        if divisor != self._divisor:
+            native.set_gradient_divisor(divisor)
+            self._divisor = divisor
         native.gradients_ready(ids, addresses)
         self._conclude(native.step(), [parameter for parameter, _ in pairs])
         del kept
 
+    def _not_given_yet(self, pairs, divisor):
+        if self._early is None:
+            return pairs
+        new = any(parameter not in self._bindings for parameter, _ in pairs)
+        moved = any(binding.moved() for binding in self._bindings.values())
+        return self._early.left(pairs, keep=divisor == self._divisor and not new and not moved)
+
     def _conclude(self, result, parameters):
         self.last_result = result
+        if self._early is not None:
+            self._early.stepped()
         self.last_step_skipped = result.skipped
         self._native.set_max_grad_norm(self._max_grad_norm)
         if not result.applied:
@@ -261,7 +282,9 @@ class OutboardOptimizer(Optimizer):
         """
         grads = [p.grad for group in self.param_groups for p in group["params"]
                  if p.grad is not None]
-        self._bind(lambda p: p.requires_grad or p.grad is not None)
+        if any(p not in self._bindings for group in self.param_groups for p in group["params"]):
+            self.synchronize()
+            self._bind(lambda p: p.requires_grad or p.grad is not None)
         self._native.set_max_grad_norm(_number(max_norm))
         if not grads:
             return torch.zeros(())
@@ -284,6 +307,7 @@ class OutboardOptimizer(Optimizer):
     def weights_changed(self, params=None):
         """Weights were written by others: their masters are made anew. None: all that were."""
         native = self._engine()
+        self.synchronize()
         bindings = list(self._bindings.values()) if params is None else [
             self._bindings[p] for p in params if p in self._bindings]
         for binding in bindings:
@@ -291,12 +315,15 @@ class OutboardOptimizer(Optimizer):
                 binding.take_changed(native)
 
     def synchronize(self):
-        """Returns once all weights are as the last step made them."""
+        """Returns once all weights are as the last step made them. What reads or writes state does."""
+        if self._early is not None:
+            self._early.drop()
         if self._waits is not None:
             self._waits.wait_for_all()
 
     def state_digest(self):
         """64 bits of all state: equal ones mean equal bits."""
+        self.synchronize()
         return self._engine().state_digest()
 
     def master(self, parameter):
@@ -333,6 +360,8 @@ class OutboardOptimizer(Optimizer):
         if self._native is not None and not self._native.closed:
             if self._waits is not None:
                 self._waits.remove()
+            if self._early is not None:
+                self._early.remove()
             self._native.close()
         self._bindings = {}
 

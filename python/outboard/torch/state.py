@@ -184,7 +184,9 @@ def deep_copy(optimizer, memo):
 
     OutboardOptimizer.__init__(twin, groups, copy.deepcopy(optimizer.defaults, memo),
                                loss_scaler=scaler, names=names, rounding=optimizer._rounding.name,
-                               seed=optimizer._seed, **optimizer._settings)
+                               seed=optimizer._seed,
+                               intake="step" if optimizer._early is None else "backward",
+                               **optimizer._settings)
     twin.load_state_dict(optimizer.state_dict())
     twin.steps_applied, twin.steps_skipped = optimizer.steps_applied, optimizer.steps_skipped
     return twin
