@@ -56,12 +56,16 @@ ensure_packages() {
     apt-get install -y -q --no-install-recommends "${missing[@]}" </dev/null >&2
 }
 
-# Configures and builds one preset into build/<preset>; more arguments go to the build.
+# Configures and builds one preset into build/<preset>; more arguments go to the build, and
+# $configure_options, a word or nothing, to its configuration.
 build_preset() {
   local preset=$1
   shift
   if command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
   fi
-  (cd "$root" && cmake --preset "$preset" >&2 && cmake --build --preset "$preset" "$@" >&2)
+  (
+    cd "$root"
+    cmake --preset "$preset" ${configure_options:-} >&2 && cmake --build --preset "$preset" "$@" >&2
+  )
 }
