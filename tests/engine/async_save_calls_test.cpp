@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a save beside training costs, waits for, refuses and survives.
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -266,6 +268,48 @@ TEST_F(AsyncSaveCalls, TellTheTicketOfAFailureAndGoOn) {
   std::size_t told = 0;
   for (const std::string& line : lines.texts()) told += line.starts_with("save_async(): ") ? 1 : 0;
   EXPECT_GE(told, 1U);
+}
+
+/// As on a disk that is full: from now on no file of this process grows beyond `bytes`.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t bytes) : signal_(std::signal(SIGXFSZ, SIG_IGN)) {
+    EXPECT_EQ(::getrlimit(RLIMIT_FSIZE, &before_), 0);
+    const rlimit limit{bytes, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
+  }
+  ~FileLimit() {
+    EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &before_), 0);
+    (void)std::signal(SIGXFSZ, signal_);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+
+ private:
+  rlimit before_{};
+  void (*signal_)(int);
+};
+
+TEST_F(AsyncSaveCalls, LeaveTrainingAndTheOldCheckpointWhereTheDiskFillsUpMeanwhile) {
+  TinyTrainer plain(model());
+  plain.start();
+  plain.run(6);
+  TinyTrainer trainer(model());
+  trainer.start();
+  trainer.run(2);
+  const SaveReport good = trainer.engine().save(folder.path("run"));
+  trainer.run(1);
+  SaveTicket ticket = trainer.engine().save_async(folder.path("run"));
+  {
+    const FileLimit full(8192);
+    trainer.run(3);
+    expect_error(ErrorCode::no_space, {"state-00000"}, [&] { ticket.wait(); });
+  }
+  EXPECT_EQ(trainer.engine().state_digest(), plain.engine().state_digest());
+  EXPECT_EQ(list_checkpoints(folder.path("run")), std::vector<std::string>{good.folder});
+  verify_checkpoint(good.folder);
+  trainer.engine().save_async(folder.path("run")).wait();
+  EXPECT_EQ(inspect_checkpoint(folder.path("run")).steps, 6U);
 }
 
 TEST_F(AsyncSaveCalls, TellTheNextStepOfAFailureThatNobodyWaitsFor) {
