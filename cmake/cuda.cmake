@@ -9,6 +9,9 @@ The lowest one is kept as PTX too")
 
 option(OUTBOARD_CUDA_PTX_ONLY "Make kernels as PTX alone: quick to build, compiled by the driver" OFF)
 
+if(NOT OUTBOARD_CUDA MATCHES "^(AUTO|ON|OFF)$")
+  message(FATAL_ERROR "OUTBOARD_CUDA is '${OUTBOARD_CUDA}'; it must be AUTO, ON or OFF")
+endif()
 set(OUTBOARD_HAVE_CUDA OFF)
 if(NOT OUTBOARD_CUDA STREQUAL "OFF")
   find_package(CUDAToolkit 12.0)

@@ -209,8 +209,8 @@ std::string Pipeline::describe_pages() const {
   return text + "\n";
 }
 
-/// A step() that queued more than the stream takes would wait for updates that its own lock keeps
-/// from being reported. For each bucket: the flag, the readers, copies, and an event.
+/// A call that finds a stream full would wait for updates that its own lock keeps from being
+/// reported. For each bucket: the flag, the readers, copies, and an event.
 bool Pipeline::uploads_fit_queue() const {
   std::size_t operations = 0;
   for (const plan::Bucket& bucket : flow_.layout.buckets) {

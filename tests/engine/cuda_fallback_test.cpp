@@ -141,9 +141,10 @@ std::string uploads_of(std::uint64_t tensors) {
   return text.substr(at, text.find('\n', at) - at);
 }
 
-/// A driver that has no room for one more operation keeps the call; step() would wait for ever.
-TEST(CudaFallback, UploadsAreQueuedAheadWhereTheQueueHoldsThem) {
-  EXPECT_EQ(uploads_of(40), "uploads: queued at the gate, behind flags");
+/// A driver that has no room for one more operation keeps the call, and with it what would raise
+/// the flags that the stream waits for.
+TEST(CudaFallback, NoUploadIsQueuedBehindAFlag) {
+  EXPECT_EQ(uploads_of(1), "uploads: queued when updated");
   EXPECT_EQ(uploads_of(280), "uploads: queued when updated");
 }
 

@@ -62,6 +62,12 @@ CudaOps::CudaOps(CudaMachine& machine, const GptShape& shape)
                              " is longer than attention's " +
                              std::to_string(kSharedFloats - 2 * kThreads) + "; lower --context");
   }
+  const std::size_t head_width = shape.width / shape.heads;
+  if (2 * head_width + 2 * kThreads > kSharedFloats) {
+    throw std::runtime_error("--device cuda: heads of a width of " + std::to_string(head_width) +
+                             " are wider than attention's " +
+                             std::to_string(kSharedFloats / 2 - kThreads) + "; raise --heads");
+  }
 }
 
 Grid CudaOps::rows_grid(std::size_t rows) const {

@@ -49,8 +49,14 @@ void Products::choose(Plan& plan) {
   cublasLtMatmulPreference_t preference = nullptr;
   Blas::require(blas_.preference_create(&preference), "cublasLtMatmulPreferenceCreate");
   const std::size_t room = kWorkspaceBytes;
+  // Parts of a sum are added in FP32, whatever the result is stored as.
+  const std::uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   cublasStatus_t status = blas_.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                                &room, sizeof(room));
+  if (status == CUBLAS_STATUS_SUCCESS) {
+    status = blas_.preference_set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                  &reductions, sizeof(reductions));
+  }
   cublasLtMatmulHeuristicResult_t found{};
   int count = 0;
   if (status == CUBLAS_STATUS_SUCCESS) {

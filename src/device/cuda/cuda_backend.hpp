@@ -113,8 +113,9 @@ class CudaBackend final : public Backend {
     Lane* lane = nullptr;  ///< of the last record
   };
   static constexpr std::uint64_t kBlocksOfLane = 8192;
-  /// Drivers have been seen to take about a thousand; the rest is for events that readers add.
-  static constexpr std::size_t kQueueDepth = 768;
+  /// Nothing is queued behind flags. A stream takes about a thousand operations, the trainer's own
+  /// among them; a call that finds it full blocks, with the mutexes that raising a flag takes.
+  static constexpr std::size_t kQueueDepth = 0;
 
   [[nodiscard]] bool register_chunk(std::span<std::byte> memory) override;
   void unregister_chunk(std::span<std::byte> memory) noexcept override;
