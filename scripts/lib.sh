@@ -63,6 +63,8 @@ build_preset() {
   shift
   if command -v ccache >/dev/null; then
     export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+    # What another clone on this machine has compiled serves this one.
+    export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
   fi
   (
     cd "$root"

@@ -59,8 +59,10 @@ class OUTBOARD_API SaveTicket {
   /// Blocks until it has ended. Any number of times.
   /// @throws the failure, as Engine::save() does: the checkpoints are those of before then.
   SaveReport wait();
+  // All three throw Error{invalid_argument} for a ticket that was moved from.
 
  private:
+  [[nodiscard]] State& state() const;
   std::shared_ptr<State> state_;
 };
 

@@ -88,7 +88,8 @@ struct OUTBOARD_API HostOptions {
   /// Of the time in which there are buckets to update, the largest share in which a node's threads
   /// do so, from 0.01 to 1: after each bucket they rest. Copies across the link, and a trainer on
   /// the same cores, then find memory and cores less busy; the updates take 1/`update_share` as
-  /// long.
+  /// long. What else the node does waits out a rest too: copies to and from a bounce ring, sums of
+  /// gradients, copies for a save.
   double update_share = 1.0;
   std::optional<std::uint32_t>
       reserve_cores{};  ///< cores left to the trainer; default 1 beyond 2 cores, 0 where step()

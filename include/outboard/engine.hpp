@@ -10,11 +10,11 @@
 /// Calls may come from several threads, except add_group(), add_parameter(), commit(), set_group(),
 /// set_accumulation(), step(), discard(), synchronize(), state_digest(), read_state(),
 /// set_placement(), weights_changed(), rebind(), write_state(), set_max_grad_norm(),
-/// set_gradient_divisor(), save(), load()
-/// and check_save(), which must not run at the same time as any other call of the same engine. A
-/// failure that may have left the state half new poisons the engine: every later call that would
-/// use the device throws Error{poisoned} with the first cause; only reports, load() and destruction
-/// are of use then. Any call that uses the device may throw Error{device_failure}.
+/// set_gradient_divisor(), save(), save_async(), load() and check_save(), which must not run at the
+/// same time as any other call of the same engine. A failure that may have left the state half new
+/// poisons the engine: every later call that would use the device throws Error{poisoned} with the
+/// first cause; only reports, load() and destruction are of use then. Any call that uses the device
+/// may throw Error{device_failure}.
 #pragma once
 
 #include <concepts>
@@ -257,11 +257,11 @@ class OUTBOARD_API Engine {
   /// step's first gradient_ready(). The trajectory stays what it is.
   ///
   /// One runs at a time: another save_async() or save() waits for it first, and so do commit() with
-  /// something new, load(), set_placement(), weights_changed() and the engine's destructor, which
-  /// lets it finish: the time that the disk takes is its bound. Placement::automatic moves nothing
-  /// meanwhile. A failure on the way leaves the checkpoints as they were and training goes on;
-  /// SaveTicket::wait() throws it, or, if the ticket is gone, the next step(), once, before it does
-  /// anything: call it again. The log has it in any case.
+  /// something new, load(), set_placement(), weights_changed(), write_state() and the engine's
+  /// destructor, which lets it finish: the time that the disk takes is its bound.
+  /// Placement::automatic moves nothing meanwhile. A failure on the way leaves the checkpoints as
+  /// they were and training goes on; SaveTicket::wait() throws it, or, if the ticket is gone, the
+  /// next step(), once, before it does anything: call it again. The log has it in any case.
   /// @throws as save(), before anything is written; Error{out_of_memory} for the snapshot's memory.
   [[nodiscard]] SaveTicket save_async(const std::string& folder, const SaveOptions& options = {});
   /// Loads the newest checkpoint in `folder`, or the one that `folder` is. Parameters are found by

@@ -71,8 +71,8 @@ struct OUTBOARD_API Options {
   std::size_t memory_bytes = std::size_t{64} << 20;  ///< an allocation beyond it is refused
   Mode mode = Mode::threads;
   Rates rates{};
-  /// The system's number of the NUMA node that the device is attached to, as a real one has: what
-  /// host memory the engine shares with the device alone (bounce ring, gate scalars) lies there.
+  /// The system's number of the NUMA node that the device is attached to; none: unknown. What host
+  /// memory the engine shares with the device alone (bounce ring, gate scalars) lies there.
   std::optional<std::uint32_t> numa_node{};
   bool stream_memory_ops = true;  ///< as cuStreamWaitValue32; without, wait() may block the host
   std::size_t pinned_limit_bytes = SIZE_MAX;        ///< registering more host memory is refused

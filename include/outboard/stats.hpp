@@ -74,7 +74,7 @@ struct StepStats {
   /// Updates held back by a running save_async(), for which Config::snapshot_bytes had no room: the
   /// time in which at least one waited, and that of calls that did.
   double save_wait_us = 0.0;
-  double update_busy_us = 0.0;  ///< nodes busy with updates, ring and sums; nodes added up
+  double update_busy_us = 0.0;  ///< nodes busy with all they do for the engine, added up
   // As it is now:
   double device_fraction = 0.0;  ///< of the state, on the device
   // Placement::automatic:

@@ -113,7 +113,7 @@ ParameterEntry read_parameter(const JsonRef& json, const Manifest& manifest,
   const JsonRef group = json.at("group");
   if (group.count() >= manifest.groups.size()) group.place().refuse("is no index into groups");
   parameter.group = group.count32();
-  parameter.step_count = json.at("step_count").count();
+  parameter.step_count = json.at("step_count").count(std::uint64_t{1} << 53);
   read_streams(json.at("streams"), manifest, parameter);
   return parameter;
 }

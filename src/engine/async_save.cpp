@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "engine/async_save.hpp"
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <functional>
@@ -21,14 +22,15 @@ struct SaveTicket::State {
   std::optional<Error> failure;
   std::atomic<std::uint64_t> written{0};
   std::uint64_t bytes = 0;
-  /// Until it has ended: whom to wait with, and what to do where nothing else will happen.
-  core::Waiter* waiter = nullptr;
+  /// Until it has ended: whose waiter to wait with, and what to do where nothing else will happen.
+  std::shared_ptr<device::Backend> device;
   std::function<void()> look_around;
 
   void wait() {
     std::unique_lock lock(mutex);
     if (ended) return;
-    waiter->wait(
+    const auto kept = device;  // the engine and all other handles may go meanwhile
+    kept->waiter().wait(
         lock,
         [this] {
           if (!ended) look_around();
@@ -43,17 +45,23 @@ SaveTicket::~SaveTicket() = default;
 SaveTicket::SaveTicket(SaveTicket&&) noexcept = default;
 SaveTicket& SaveTicket::operator=(SaveTicket&&) noexcept = default;
 
+SaveTicket::State& SaveTicket::state() const {
+  if (state_) return *state_;
+  throw Error(ErrorCode::invalid_argument,
+              "SaveTicket: it is empty; another one was made from it, use that");
+}
+
 bool SaveTicket::done() const {
-  const std::lock_guard lock(state_->mutex);
+  const std::lock_guard lock(state().mutex);
   return state_->ended;
 }
 
 SaveTicket::Progress SaveTicket::progress() const {
-  return {state_->written.load(), state_->bytes};
+  return {state().written.load(), state_->bytes};
 }
 
 SaveReport SaveTicket::wait() {
-  state_->wait();
+  state().wait();
   const std::lock_guard lock(state_->mutex);
   state_->told = true;
   if (state_->failure) throw Error(*state_->failure);
@@ -62,17 +70,18 @@ SaveReport SaveTicket::wait() {
 
 namespace engine {
 
-AsyncSave::AsyncSave(device::Backend& backend)
-    : backend_(backend), background_(backend.virtual_loop()) {}
+AsyncSave::AsyncSave(std::shared_ptr<device::Backend> device)
+    : device_(std::move(device)), backend_(*device_), background_(backend_.virtual_loop()) {}
 
 SaveTicket AsyncSave::start(ckpt::FileSystem& files, pipeline::Pipeline& pipeline, What what) {
   save_.emplace(files, what.folder, std::move(what.request));
   auto state = std::make_shared<SaveTicket::State>();
   state->bytes = save_->bytes();
-  state->waiter = &backend_.waiter();
+  state->device = device_;
   state->look_around = [this] {
     if (pipeline_->broken()) background_.wake();
   };
+  keep_untold();
   const auto before = std::exchange(state_, state);
   pipeline_ = &pipeline;
   try {
@@ -133,6 +142,7 @@ void AsyncSave::end(std::optional<SaveReport> report, const Error* failure) noex
     if (failure == nullptr) state_->written = state_->bytes;
     state_->ended = true;
     state_->look_around = nullptr;
+    state_->device.reset();
   }
   backend_.waiter().wake();
 }
@@ -146,11 +156,30 @@ void AsyncSave::finish() noexcept {
   }
 }
 
-void AsyncSave::throw_untold() {
-  if (!state_ || state_.use_count() > 1) return;
+/// Before another save takes the place of one that has failed and told nobody yet.
+void AsyncSave::keep_untold() {
+  if (!state_) return;
   const std::lock_guard lock(state_->mutex);
-  if (!state_->failure || std::exchange(state_->told, true)) return;
-  throw Error(*state_->failure);
+  if (!state_->failure || state_->told) return;
+  if (std::ranges::find(untold_, state_) == untold_.end()) untold_.push_back(state_);
+}
+
+void AsyncSave::throw_untold() {
+  keep_untold();
+  const auto to_tell = [](const std::shared_ptr<SaveTicket::State>& state) {
+    const std::lock_guard lock(state->mutex);
+    return !state->told;
+  };
+  std::erase_if(untold_, [&](const auto& state) { return !to_tell(state); });
+  // Held here, and the last one by `state_`: whose ticket is gone.
+  const auto found = std::ranges::find_if(
+      untold_, [&](const auto& state) { return state.use_count() == (state == state_ ? 2 : 1); });
+  if (found == untold_.end()) return;
+  const std::shared_ptr<SaveTicket::State> state = *found;
+  untold_.erase(found);
+  const std::lock_guard lock(state->mutex);
+  state->told = true;
+  throw Error(*state->failure);
 }
 
 std::optional<AsyncSave::News> AsyncSave::news() {

@@ -20,7 +20,7 @@ namespace outboard::engine {
 
 class AsyncSave {
  public:
-  explicit AsyncSave(device::Backend& backend);
+  explicit AsyncSave(std::shared_ptr<device::Backend> device);
   /// None runs.
   ~AsyncSave() = default;
   AsyncSave(const AsyncSave&) = delete;
@@ -45,13 +45,16 @@ class AsyncSave {
   [[nodiscard]] std::optional<News> news();
 
  private:
+  void keep_untold();
   Background::Piece piece();
   Background::Piece go_on();
   void end(std::optional<SaveReport> report, const Error* failure) noexcept;
 
+  std::shared_ptr<device::Backend> device_;
   device::Backend& backend_;
   Background background_;
-  std::shared_ptr<SaveTicket::State> state_;  // of the last one
+  std::shared_ptr<SaveTicket::State> state_;                // of the last one
+  std::vector<std::shared_ptr<SaveTicket::State>> untold_;  // failed, and nobody knows of it yet
   bool news_told_ = true;
   pipeline::Pipeline* pipeline_ = nullptr;
   std::optional<ckpt::PiecewiseSave> save_;

@@ -82,7 +82,7 @@ class Engine::Impl {
         backend, *executor, machine_, config_,
         pipeline::Pipeline::Model{.groups = groups_, .parameters = parameters_.inputs()});
     executor_ = std::move(executor);
-    async_.emplace(backend);
+    async_.emplace(device_.backend());
     committed();
     log_start();
   }
@@ -242,6 +242,11 @@ class Engine::Impl {
                    std::optional<std::uint64_t> step_count) {
     (void)running("write_state()", parameter);
     const std::vector<std::size_t> streams = engine::stream_indices(owner(parameter), sources);
+    if (step_count > kMostSteps) {
+      throw Error(ErrorCode::invalid_argument, "write_state(): a step count of " +
+                                                   std::to_string(*step_count) +
+                                                   "; at most 2^53 can be counted");
+    }
     pipeline::Pipeline& pipeline = without_save("write_state()");
     pipeline.prepare_state_change("write_state()");
     for (std::size_t i = 0; i < streams.size(); ++i) {
@@ -280,6 +285,8 @@ class Engine::Impl {
   }
 
  private:
+  static constexpr std::uint64_t kMostSteps = std::uint64_t{1} << 53;
+
   [[nodiscard]] engine::StreamOwner owner(ParameterId parameter) const {
     const pipeline::ParameterInput& input = parameters_[parameter.value];
     return {input, groups_[input.group]};

@@ -51,11 +51,7 @@ void Snapshot::begin(std::unique_lock<std::mutex>& lock, Start start) {
                 "save_async(): no memory for a snapshot of " + std::to_string(start.buffer_bytes) +
                     " bytes; lower Config::snapshot_bytes, or use save()");
   }
-  if (flow_.resident_count > 0 && down_ == NativeStream{}) {
-    landing_.resize(kLandingBytes);
-    landed_ = flow_.backend.create_event();
-    down_ = flow_.backend.create_stream("saved state down");
-  }
+  if (flow_.resident_count > 0 && down_ == NativeStream{}) open_way_down();
   for (std::uint32_t i = 0; i < buckets_.size(); ++i) {
     buckets_[i].ready = !start.is_updating(i);
     buckets_[i].summed = flow_.is_resident(i);
@@ -68,6 +64,20 @@ void Snapshot::begin(std::unique_lock<std::mutex>& lock, Start start) {
   item_ = 0;
   at_ = 0;
   active_ = true;
+}
+
+/// A device whose memory is full may have no room for a stream: that ends the save, not the run.
+void Snapshot::open_way_down() {
+  try {
+    landing_.resize(kLandingBytes);
+    if (landed_.index == device::Event{}.index) landed_ = flow_.backend.create_event();
+    down_ = flow_.backend.create_stream("saved state down");
+  } catch (const Error& failure) {
+    if (flow_.backend.lost()) throw;
+    throw Error(ErrorCode::out_of_memory,
+                std::string("save_async(): no stream for state that is on the device: ") +
+                    failure.what() + "; leave the device some memory, or use save()");
+  }
 }
 
 void Snapshot::list_items() {
@@ -262,6 +272,7 @@ void Snapshot::secure_device_buckets(std::unique_lock<std::mutex>& lock) {
     if (!flow_.updated_on_device(i)) continue;
     Bucket& bucket = buckets_[i];
     const auto secured = [&] {
+      if (bucket.held == Held::for_copy) return false;  // of a save that has ended meanwhile, too
       return !active_ || ((bucket.copied || bucket.given == bucket.bytes) && !bucket.reading);
     };
     const auto can_copy = [&] { return bucket.held == Held::no && has_room(bucket); };

@@ -117,6 +117,7 @@ class Snapshot {
   [[nodiscard]] static std::size_t chunk_count(std::uint64_t bytes) noexcept {
     return static_cast<std::size_t>((bytes + kChunkBytes - 1) / kChunkBytes);
   }
+  void open_way_down();
   void list_items();
   [[nodiscard]] std::size_t chunks_of(const Bucket& bucket) const noexcept;
   [[nodiscard]] bool has_room(const Bucket& bucket) const noexcept;

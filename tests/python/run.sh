@@ -11,6 +11,7 @@ python=$(scripts/python_env.sh)
 out=$root/build/python
 if command -v ccache >/dev/null; then
   export CMAKE_C_COMPILER_LAUNCHER=ccache CMAKE_CXX_COMPILER_LAUNCHER=ccache
+  export CCACHE_BASEDIR=$root CCACHE_NOHASHDIR=1
 fi
 rm -rf "$out/wheel" "$out/site"
 # Offline: what it is built with is in the environment.
