@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA device on the GPUs that the driver gives, if it gives any.
+#include <gtest/gtest.h>
+
 #include "conformance/backends.hpp"
 #include "outboard/outboard.hpp"
 
@@ -15,6 +17,11 @@ std::string why_no_gpu() {
     return error.what();
   }
 }
+
+// Where there is none.
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendKernelTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendTest);
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(BackendUpdateTest);
 
 TEST(GpuBackends, AreThere) {
   const std::string why = why_no_gpu();
