@@ -201,8 +201,9 @@ OUTBOARD_C_API const char *outboard_status_name(outboard_status status);
 
 /* --- set-up ---------------------------------------------------------------------------------- */
 
-/** `what`: "host" (weights and gradients in ordinary memory of the process) or "sim" (the software
- *  GPU, 64 MiB; for tests). Engines keep the device alive: it may be closed before they end. */
+/** `what`: "host" (weights and gradients in ordinary memory of the process), "cuda:N" (NVIDIA's GPU
+ *  of that number among those this process may see; "cuda" is 0) or "sim" (the software GPU, 64 MiB;
+ *  for tests). Engines keep the device alive: it may be closed before they end. */
 OUTBOARD_C_API outboard_status outboard_device_open(const char *what, outboard_device **out);
 /** Null is legal. */
 OUTBOARD_C_API outboard_status outboard_device_close(outboard_device *device);

@@ -2,6 +2,7 @@
 // The functions of outboard.h, each a thin skin over the C++ interface.
 #include "outboard/outboard.h"
 
+#include <charconv>
 #include <cstring>
 
 #include "capi/handles.hpp"
@@ -17,6 +18,7 @@ using outboard::GroupId;
 using outboard::NativeStream;
 using outboard::ParameterId;
 using outboard::capi::CallGate;
+using outboard::capi::check_room;
 using outboard::capi::guarded;
 using outboard::capi::read_struct;
 using outboard::capi::refuse;
@@ -194,6 +196,7 @@ outboard_status outboard_wait_gradient_taken(outboard_engine* engine, uint32_t p
 
 outboard_status outboard_step(outboard_engine* engine, outboard_step_result* result) {
   return with_engine("outboard_step", Kind::alone, engine, [&](Engine& on) {
+    if (result != nullptr) check_room("outboard_step", "result", result);
     const outboard_step_result taken = outboard::capi::result_of(on.step());
     if (result != nullptr) write_struct(taken, result);
   });
@@ -288,7 +291,7 @@ outboard_status outboard_load(outboard_engine* engine, const char* folder, int s
 
 outboard_status outboard_get_stats(outboard_engine* engine, outboard_stats* out) {
   return with_engine("outboard_get_stats", Kind::shared, engine, [&](Engine& on) {
-    require_pointer("outboard_get_stats", "out", out);
+    check_room("outboard_get_stats", "out", out);
     write_struct(outboard::capi::stats_of(on.stats(), on.ledger()), out);
   });
 }

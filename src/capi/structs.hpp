@@ -26,6 +26,17 @@ Struct read_struct(const char* call, const char* name, const Struct* given, Stru
   return defaults;
 }
 
+/// For a struct that a call will fill.
+/// @throws Error{invalid_argument} as read_struct(), so that nothing is done for a result that has
+/// no room.
+template <class Struct>
+void check_room(const char* call, const char* name, const Struct* out) {
+  require_pointer(call, name, out);
+  if (out->struct_size >= 2 * sizeof(std::size_t)) return;
+  refuse(call, std::string("`") + name + "->struct_size` is " + std::to_string(out->struct_size) +
+                   "; set it to the struct's size before the call");
+}
+
 /// The other way, for a struct that the caller made room for.
 template <class Struct>
 void write_struct(Struct value, Struct* out) noexcept {

@@ -129,7 +129,9 @@ TEST(BadCalls, NullPointers) {
   outboard_group_init(&group, OUTBOARD_ADAM);
   expect_refused(outboard_device_open(nullptr, &c.device), bad, {"`what`"});
   expect_refused(outboard_device_open("host", nullptr), bad, {"`out`"});
-  expect_refused(outboard_device_open("tpu", &c.device), bad, {"'tpu'", "host"});
+  for (const char* name : {"tpu", "cuda:", "cuda:x", "cuda:1x", "Host", ""}) {
+    expect_refused(outboard_device_open(name, &c.device), bad, {name, "host"});
+  }
   expect_refused(outboard_engine_create(nullptr, nullptr, &c.engine), bad, {"`device`"});
   expect_refused(outboard_engine_create(c.device, nullptr, nullptr), bad, {"`out`"});
   expect_refused(outboard_commit(nullptr), bad, {"outboard_commit()", "`engine`"});
@@ -199,6 +201,17 @@ TEST(BadCalls, StructSizes) {
   ASSERT_EQ(outboard_engine_create(c.device, &config, &other), OUTBOARD_OK)
       << outboard_last_error();
   EXPECT_EQ(outboard_engine_destroy(other), OUTBOARD_OK);
+  // A result without room is refused before anything is done.
+  outboard_step_result zeroed{};
+  outboard_stats stats{};
+  EXPECT_EQ(outboard_gradient_ready(c.engine, 0, c.gradients.data(), 0), OUTBOARD_OK);
+  const auto no_room = {std::string_view("struct_size"), std::string_view("before the call")};
+  expect_refused(outboard_step(c.engine, &zeroed), OUTBOARD_INVALID_ARGUMENT, no_room);
+  expect_refused(outboard_get_stats(c.engine, &stats), OUTBOARD_INVALID_ARGUMENT, no_room);
+  stats.struct_size = sizeof(stats);
+  EXPECT_EQ(outboard_get_stats(c.engine, &stats), OUTBOARD_OK);
+  EXPECT_EQ(stats.steps_applied, 0U);
+  EXPECT_EQ(outboard_discard(c.engine), OUTBOARD_OK);
   // An older result gets what it has room for, and no byte more.
   struct {
     outboard_step_result result;
@@ -208,7 +221,7 @@ TEST(BadCalls, StructSizes) {
   room.result.struct_size = offsetof(outboard_step_result, clip);
   EXPECT_EQ(outboard_gradient_ready(c.engine, 0, c.gradients.data(), 0), OUTBOARD_OK);
   EXPECT_EQ(outboard_step(c.engine, &room.result), OUTBOARD_OK);
-  EXPECT_EQ(room.result.step, 1U);
+  EXPECT_EQ(room.result.step, 1U) << "what was refused was no step";
   EXPECT_EQ(room.result.struct_size, offsetof(outboard_step_result, clip));
   const auto* clip = reinterpret_cast<const unsigned char*>(&room.result.clip);
   EXPECT_EQ(*clip, 0x5A);

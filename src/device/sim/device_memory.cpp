@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <iterator>
 #include <sstream>
@@ -30,6 +31,10 @@ std::size_t rounded(std::size_t bytes, std::size_t unit) {
                   std::strerror(errno) + "; ask for less in sim::Options::memory_bytes");
 }
 
+void* host_pointer(std::uintptr_t address) {
+  return reinterpret_cast<void*>(address);  // NOLINT(performance-no-int-to-ptr): it was one
+}
+
 [[noreturn]] void refuse_range(const void* address, std::size_t bytes, const char* why) {
   std::ostringstream text;
   text << "device range of " << bytes << " bytes at " << address << ": " << why;
@@ -40,12 +45,17 @@ std::size_t rounded(std::size_t bytes, std::size_t unit) {
 
 DeviceMemory::DeviceMemory(std::size_t limit_bytes, Kind kind)
     : limit_(limit_bytes / kAlignment * kAlignment), mapped_(rounded(limit_, kPage)), kind_(kind) {
+  if (kind_ == Kind::host) return;  // each allocation by itself
   map();
   free_.emplace(0, limit_);
 }
 
 DeviceMemory::~DeviceMemory() {
-  if (outer_ != inner_) ::munmap(outer_, mapped_);
+  if (kind_ == Kind::host) {
+    for (const auto& [address, bytes] : live_) std::free(host_pointer(address));
+    return;
+  }
+  ::munmap(outer_, mapped_);
   ::munmap(inner_, mapped_);
 }
 
@@ -62,21 +72,34 @@ void DeviceMemory::map() {
   }
   const int error = errno;
   ::close(file);
-  if (outer != MAP_FAILED && (inner == MAP_FAILED || kind_ == Kind::host)) {
-    ::munmap(outer, mapped_);
-  }
   if (inner == MAP_FAILED) {
+    if (outer != MAP_FAILED) ::munmap(outer, mapped_);
     errno = error;
     refuse_map("mapping device memory", mapped_);
   }
+  outer_ = static_cast<std::byte*>(outer);
   inner_ = static_cast<std::byte*>(inner);
-  outer_ = kind_ == Kind::host ? inner_ : static_cast<std::byte*>(outer);
+}
+
+void* DeviceMemory::allocate_on_host(std::size_t bytes, std::size_t take) {
+  void* const address = take > limit_ - used_ ? nullptr : std::aligned_alloc(kAlignment, take);
+  if (address == nullptr) {
+    throw Error(ErrorCode::out_of_memory,
+                "host device: no memory for " + std::to_string(bytes) + " bytes beside the " +
+                    std::to_string(used_) + " it holds of the machine's " + std::to_string(limit_) +
+                    "; keep the state on the host (Placement::host)");
+  }
+  live_.emplace(reinterpret_cast<std::uintptr_t>(address), bytes);
+  used_ += take;
+  peak_ = std::max(peak_, used_);
+  return address;
 }
 
 void* DeviceMemory::allocate(std::size_t bytes) {
   const std::scoped_lock guard(mutex_);
   const std::size_t take =
       bytes > limit_ ? bytes : rounded(std::max<std::size_t>(bytes, 1), kAlignment);
+  if (kind_ == Kind::host) return allocate_on_host(bytes, take);
   const auto fit = std::find_if(free_.begin(), free_.end(),
                                 [take](const auto& range) { return range.second >= take; });
   if (fit == free_.end()) {
@@ -108,6 +131,10 @@ bool DeviceMemory::release(void* address) noexcept {
   const std::size_t take = rounded(std::max<std::size_t>(found->second, 1), kAlignment);
   live_.erase(found);
   used_ -= take;
+  if (kind_ == Kind::host) {
+    std::free(address);
+    return true;
+  }
   if (take >= kReturnPagesFrom) {
     const std::size_t first = rounded(offset, kPage);
     const std::size_t last = (offset + take) / kPage * kPage;

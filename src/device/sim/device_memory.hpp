@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Memory of the software GPU. One memfd mapped twice: the addresses handed out allow no access, so
 /// that a host access faults; the alias is for kernels and copies only. The host device has no such
-/// fence: any address of the process is its own.
+/// fence: any address of the process is its own, and an allocation is one of the process.
 #pragma once
 
 #include <cstddef>
@@ -49,6 +49,7 @@ class DeviceMemory {
 
  private:
   void map();
+  void* allocate_on_host(std::size_t bytes, std::size_t take);
   [[nodiscard]] std::size_t largest_free() const;
   void insert_free(std::size_t offset, std::size_t bytes);
 
@@ -60,7 +61,7 @@ class DeviceMemory {
   std::byte* inner_ = nullptr;
   mutable std::mutex mutex_;
   std::map<std::size_t, std::size_t> free_;  // offset -> bytes, neighbours merged
-  std::map<std::size_t, std::size_t> live_;  // offset -> bytes as asked
+  std::map<std::size_t, std::size_t> live_;  // offset (Kind::host: address) -> bytes as asked
   std::size_t used_ = 0;
   std::size_t peak_ = 0;
 };
