@@ -104,6 +104,7 @@ std::vector<WeightTensor> parse_weights_header(std::string_view header, std::uin
     return std::pair(tensor.offset, tensor.elems);
   });
   std::vector<TensorExtent> extents;
+  extents.reserve(tensors.size());
   for (const WeightTensor& tensor : tensors) extents.push_back({tensor.offset, tensor.bytes()});
   require_tiling(std::move(extents), data, file_bytes, place);
   return tensors;
