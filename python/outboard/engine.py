@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines for NumPy arrays: weights and gradients stay where they are, the state is the engine's."""
 import atexit
+import contextlib
+import os
+import sys
 import weakref
 
 import numpy
 
 from . import _load, _settings, rules
-from .errors import InvalidArgument, ProtocolError
+from .errors import Error, InvalidArgument, ProtocolError
 
 _DTYPES = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
 _ITEM_BYTES = {"f16": 2, "bf16": 2, "f32": 4}
@@ -16,7 +19,8 @@ _open_engines = weakref.WeakSet()
 @atexit.register
 def _close_all():
     for engine in list(_open_engines):
-        engine.close()
+        if engine._process == os.getpid():
+            engine.close()
 
 
 class Parameter:
@@ -69,6 +73,7 @@ class Engine:
 
     def __init__(self, **settings):
         settings.setdefault("schedule", "blocking")
+        self._process = os.getpid()
         self._native = _settings.make_engine(settings)
         self._parameters = []
         self._pending = []
@@ -79,6 +84,12 @@ class Engine:
 
     def __exit__(self, *_):
         self.close()
+
+    def __del__(self):
+        # Collected with its arrays in a cycle, it is to end before they go.
+        if hasattr(self, "_native") and self._process == os.getpid() and not sys.is_finalizing():
+            with contextlib.suppress(Error):
+                self.close()
 
     def close(self):
         """Waits for all work and gives everything back. Any later call but this one is an error."""

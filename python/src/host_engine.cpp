@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <exception>
 #include <span>
 #include <utility>
 
@@ -30,8 +31,7 @@ HostEngine::~HostEngine() {
 }
 
 void HostEngine::close() {
-  require_own_process("close()");
-  const std::lock_guard lock(mutex_);
+  const Turn turn(*this, "close()", true);
   if (!engine_) return;
   engine_.reset();
   parameters_.clear();
@@ -44,12 +44,25 @@ void HostEngine::require_own_process(const char* call) const {
                   " and this one was forked off it; make an engine after the fork");
 }
 
-std::unique_lock<std::mutex> HostEngine::enter(const char* call) {
-  require_own_process(call);
-  std::unique_lock lock(mutex_);
-  if (engine_) return lock;
+// Another thread may end its turn meanwhile; only this one could have set its own id.
+void HostEngine::require_other_thread(const char* call) const {
+  if (owner_.load(std::memory_order_relaxed) != std::this_thread::get_id()) return;
   throw Error(ErrorCode::protocol_error,
-              std::string(call) + ": the engine is closed; make another one");
+              std::string(call) +
+                  ": called by the log of a call of the same engine, which has to end "
+                  "first; keep the line and call later");
+}
+
+HostEngine::Turn::Turn(HostEngine& engine, const char* call, bool closed_is_fine)
+    : engine_(engine), lock_(engine.mutex_, std::defer_lock) {
+  engine.require_own_process(call);
+  engine.require_other_thread(call);
+  lock_.lock();
+  if (!engine.engine_ && !closed_is_fine) {
+    throw Error(ErrorCode::protocol_error,
+                std::string(call) + ": the engine is closed; make another one");
+  }
+  engine.owner_.store(std::this_thread::get_id(), std::memory_order_relaxed);
 }
 
 HostEngine::Parameter& HostEngine::parameter_at(const char* call, std::uint32_t parameter) {
@@ -101,10 +114,26 @@ void HostEngine::gradients_ready(const std::vector<std::uint32_t>& parameters,
                 "gradients_ready(): " + std::to_string(parameters.size()) + " parameters and " +
                     std::to_string(gradients.size()) + " gradients");
   }
-  for (std::size_t i = 0; i < parameters.size(); ++i) {
-    Parameter& parameter = parameter_at("gradients_ready()", parameters[i]);
-    engine_->gradient_ready(ParameterId{parameters[i]}, pointer_to(gradients[i]), kCaller);
-    parameter.gradient_pending = true;
+  std::size_t given = 0;
+  try {
+    for (; given < parameters.size(); ++given) {
+      Parameter& parameter = parameter_at("gradients_ready()", parameters[given]);
+      engine_->gradient_ready(ParameterId{parameters[given]}, pointer_to(gradients[given]),
+                              kCaller);
+      parameter.gradient_pending = true;
+    }
+  } catch (...) {
+    if (given > 0) drop_gradients();
+    throw;
+  }
+}
+
+// The first cause is the one to be thrown.
+void HostEngine::drop_gradients() noexcept {
+  try {
+    engine_->discard();
+    take_gradients_back();
+  } catch (const std::exception&) {
   }
 }
 

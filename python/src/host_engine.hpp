@@ -5,12 +5,14 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "outboard/outboard.hpp"
@@ -40,7 +42,8 @@ struct HostState {
 
 /// Every call may come from any thread: one at a time runs, the others wait. None needs the
 /// interpreter's lock, except where Config::log calls into Python.
-/// @throws Error; Error{protocol_error} after close() and in a process that has been forked off.
+/// @throws Error; Error{protocol_error} after close(), in a process that has been forked off, and
+/// where Config::log calls the engine that calls it.
 class HostEngine {
  public:
   explicit HostEngine(Config config);
@@ -59,7 +62,9 @@ class HostEngine {
   void rebind(std::uint32_t parameter, std::uint64_t data);
   void commit();
 
-  /// Gradients at these addresses, which stay as they are until step() or discard() returns.
+  /// Gradients at these addresses, which stay as they are until step() or discard() returns. Where
+  /// one is refused and others of the call were taken, all of this step are dropped, as by
+  /// discard().
   void gradients_ready(const std::vector<std::uint32_t>& parameters,
                        const std::vector<std::uint64_t>& gradients);
   /// Returns once the weight is refreshed.
@@ -93,7 +98,22 @@ class HostEngine {
     bool gradient_pending = false;
   };
 
-  [[nodiscard]] std::unique_lock<std::mutex> enter(const char* call);
+  /// The one call that runs, for as long as it lives.
+  class Turn {
+   public:
+    Turn(HostEngine& engine, const char* call, bool closed_is_fine);
+    ~Turn() { engine_.owner_.store({}, std::memory_order_relaxed); }
+    Turn(const Turn&) = delete;
+    Turn& operator=(const Turn&) = delete;
+
+   private:
+    HostEngine& engine_;
+    std::unique_lock<std::mutex> lock_;
+  };
+
+  [[nodiscard]] Turn enter(const char* call) { return Turn(*this, call, false); }
+  void require_other_thread(const char* call) const;
+  void drop_gradients() noexcept;
   void require_own_process(const char* call) const;
   [[nodiscard]] Parameter& parameter_at(const char* call, std::uint32_t parameter);
   void take_gradients_back();
@@ -101,6 +121,7 @@ class HostEngine {
   std::unique_ptr<Engine> engine_;
   std::vector<Parameter> parameters_;
   std::mutex mutex_;
+  std::atomic<std::thread::id> owner_{};  ///< the thread that holds mutex_
   pid_t process_;
 };
 

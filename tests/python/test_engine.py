@@ -350,3 +350,62 @@ def test_the_estimate_is_what_the_ledger_says():
         by_purpose[entry["purpose"]] -= entry["bytes"]
     assert not any(by_purpose.values())
     assert planned["bytes_saved"] > 100_000 * 8
+
+
+class Memory:
+    """Of an array; tells when it goes whether the engine had ended."""
+
+    def __init__(self, engine_of, told):
+        self.data = np.zeros(1000, np.float32)
+        self.__array_interface__ = self.data.__array_interface__
+        self.engine_of, self.told = engine_of, told
+
+    def __del__(self):
+        self.told.append(self.engine_of().closed)
+
+
+def test_an_engine_in_a_cycle_ends_before_its_arrays():
+    told, native = [], []
+    engine = outboard.Engine(log=None)
+    native.append(engine._native)
+    engine.add_group(outboard.AdamW())
+    weight = np.asarray(Memory(lambda: native[0], told))
+    engine.mine = engine, engine.add_parameter("w", weight)
+    engine.commit()
+    del engine, weight
+    gc.collect()
+    assert told == [True]
+
+
+def test_a_fork_that_exits_as_usual_closes_nothing_of_its_parent():
+    program = """
+import os, sys, numpy, outboard
+engine = outboard.Engine(log=None)
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+"""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True,
+                          text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_log_that_calls_its_engine_is_told():
+    program = """
+import numpy, outboard
+told = []
+def log(level, line):
+    try:
+        engine.describe()
+    except outboard.ProtocolError as error:
+        told.append(str(error))
+engine = outboard.Engine(log=log)
+engine.add_group(outboard.AdamW())
+engine.add_parameter('w', numpy.zeros(100, numpy.float32))
+engine.commit()
+assert told and all('log' in one for one in told), told
+engine.describe()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

@@ -156,3 +156,22 @@ def test_thawing_moving_and_copying_go_on():
 def test_another_intake_is_refused():
     with pytest.raises(outboard.InvalidConfig, match="'backward'"):
         ot.AdamW(net().parameters(), intake="streaming")
+
+
+def test_more_than_one_rank_is_refused(monkeypatch):
+    model = net()
+    optimizer = ot.AdamW(model.parameters(), intake="backward")
+    before = copy.deepcopy(model.state_dict())
+    backward(model, 0)
+    with monkeypatch.context() as ranks:
+        ranks.setattr(torch.distributed, "is_initialized", lambda: True)
+        ranks.setattr(torch.distributed, "get_world_size", lambda: 2)
+        with pytest.raises(outboard.InvalidConfig, match="2 ranks.*intake='step'"):
+            optimizer.step()
+        with pytest.raises(outboard.InvalidConfig, match="2 ranks"):
+            ot.AdamW(net().parameters(), intake="backward")
+        ot.AdamW(net().parameters())
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    optimizer.step()
+    assert optimizer.steps_applied == 1

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """overlap(): the same bits as without, and every reader of weights waits, or is found."""
 import copy
+import gc
 
+import numpy
 import pytest
 import torch
 
@@ -161,3 +163,56 @@ def test_after_close_the_model_is_an_ordinary_one():
     assert "__deepcopy__" not in vars(model)
     assert not any(m._forward_pre_hooks for m in model.modules())
     train(model, torch.optim.SGD(model.parameters()), 1)
+
+
+class Memory:
+    """Of a weight; tells when it goes whether the engine had ended."""
+
+    def __init__(self, shape, native, told):
+        self.data = numpy.zeros(shape, numpy.float32)
+        self.__array_interface__ = self.data.__array_interface__
+        self.native, self.told = native, told
+
+    def __del__(self):
+        self.told.append(self.native[0].closed)
+
+
+@pytest.mark.parametrize("intake", ["step", "backward"])
+def test_the_engine_ends_before_its_weights_go(intake):
+    native, told = [], []
+    model = torch.nn.Linear(64, 64, bias=False)
+    model.weight = torch.nn.Parameter(torch.from_numpy(numpy.asarray(Memory((64, 64), native, told))))
+    optimizer = ot.overlap(model, ot.AdamW(model.parameters(), intake=intake))
+    native.append(optimizer._native)
+    model(torch.ones(3, 64)).mean().backward()
+    optimizer.step()
+    del model, optimizer
+    gc.collect()
+    assert told == [True]
+
+
+def test_a_deep_copy_trains_as_its_original_does():
+    model, optimizer = overlapped()
+    train(model, optimizer, 2)
+    twin_model, twin = copy.deepcopy((model, optimizer))
+    assert train(twin_model, twin, 3, 2) == train(model, optimizer, 3, 2)
+    assert twin.state_digest() == optimizer.state_digest()
+    for a, b in zip(model.state_dict().values(), twin_model.state_dict().values(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("intake", ["step", "backward"])
+def test_after_a_weight_was_used_without_its_modules_forward_the_next_step_works(intake):
+    model, optimizer = overlapped(intake=intake)
+    train(model, optimizer, 1)
+    ids = torch.arange(24).view(2, 12)
+    with pytest.raises(outboard.ProtocolError, match="blocks.2.weight"):
+        x = model.embed(ids) + model.norm(model.embed(ids))
+        torch.nn.functional.linear(x, model.blocks[2].weight).square().mean().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    twin_model, twin = copy.deepcopy((model, optimizer))
+    train(model, optimizer, 2, 1)
+    train(twin_model, twin, 2, 1)
+    assert optimizer.steps_applied == 3
+    assert optimizer.state_digest() == twin.state_digest()

@@ -257,8 +257,95 @@ def test_native_checkpoints_match_by_name(tmp_path):
     loaded = ot.AdamW(list(other.named_parameters())[::-1], lr=1.0)
     assert loaded.load(tmp_path / "run")["entries"] == {"epoch": b"3"}
     assert_same(net, other)
-    loaded.param_groups[0]["lr"] = 1e-2
+    assert loaded.param_groups[0]["lr"] == 1e-2
     steps(net, optimizer, 3, 1)
     steps(other, loaded, 3, 1)
     assert_same(net, other)
     assert all(one["step"] == 4 for one in loaded.state.values())
+
+
+def test_a_native_checkpoints_rates_are_those_of_param_groups(tmp_path):
+    for kind, settings, others in (
+            (ot.AdamW, {"betas": (0.8, 0.9), "weight_decay": 0.3}, {}),
+            (ot.Adagrad, {"lr_decay": 0.1, "initial_accumulator_value": 0.2}, {}),
+            (ot.SGD, {"momentum": 0.5}, {"momentum": 0.9})):
+        folder = tmp_path / kind.__name__
+        net, other = model(), model(seed=1)
+        optimizer = kind(list(net.named_parameters()), lr=1e-2, **settings)
+        steps(net, optimizer, 0, 2)
+        optimizer.save(folder)
+        rate = torch.tensor(0.5, dtype=torch.float64)
+        loaded = kind(list(other.named_parameters()), lr=rate, **others)
+        loaded.load(folder)
+        group = loaded.param_groups[0]
+        assert group["lr"] is rate and rate == 1e-2
+        assert all(group[name] == value for name, value in settings.items())
+        steps(net, optimizer, 2, 2)
+        steps(other, loaded, 2, 2)
+        assert_same(net, other)
+        assert optimizer.state_digest() == loaded.state_digest()
+        group["lr"] = optimizer.param_groups[0]["lr"] = 0.25
+        steps(net, optimizer, 4, 1)
+        steps(other, loaded, 4, 1)
+        assert_same(net, other)
+
+
+def loss_scaled(scale, **settings):
+    net = model(torch.float16)
+    scaler = ot.LossScaler(scale)
+    return net, ot.AdamW(net.parameters(), lr=1e-2, loss_scaler=scaler, **settings), scaler
+
+
+@pytest.mark.parametrize("scaler_first", [False, True])
+@pytest.mark.parametrize("intake", ["step", "backward"])
+def test_a_loss_scale_goes_on_by_state_dict_and_deepcopy(scaler_first, intake):
+    net, optimizer, scaler = loss_scaled(64.0, intake=intake)
+    steps(net, optimizer, 0, 2)
+    next(net.parameters()).grad.fill_(torch.inf)
+    optimizer.step()
+    assert scaler.state_dict() == {"scale": 32.0}
+    _, twin = copy.deepcopy((net, optimizer))
+    assert twin.loss_scale == 32.0 and twin.state_digest() == optimizer.state_digest()
+
+    other, resumed, other_scaler = loss_scaled(65536.0, intake=intake)
+    other.load_state_dict(net.state_dict())
+    for one in (other_scaler, resumed) if scaler_first else (resumed, other_scaler):
+        one.load_state_dict((scaler if one is other_scaler else optimizer).state_dict())
+    assert other_scaler.get_scale() == resumed.loss_scale == 32.0
+    assert resumed.state_digest() == optimizer.state_digest()
+    steps(net, optimizer, 2, 3)
+    steps(other, resumed, 2, 3)
+    assert_same(net, other)
+    assert resumed.state_digest() == optimizer.state_digest()
+
+
+def test_what_a_loss_scaler_cannot_take_is_named():
+    net, optimizer, scaler = loss_scaled(64.0)
+    steps(net, optimizer, 0, 1)
+    digest = optimizer.state_digest()
+    with pytest.raises(outboard.BadCheckpoint, match="'_growth_tracker'.*'growth_factor'"):
+        scaler.load_state_dict({"scale": 2.0, "growth_factor": 2.0, "_growth_tracker": 3})
+    with pytest.raises(outboard.BadCheckpoint, match="no 'scale'"):
+        scaler.load_state_dict({})
+    with pytest.raises(outboard.InvalidConfig):
+        scaler.load_state_dict({"scale": -1.0})
+    assert optimizer.state_digest() == digest and scaler.get_scale() == 64.0
+    off = ot.LossScaler(enabled=False)
+    off.load_state_dict({"scale": 8.0})
+    assert off.settings.initial_scale == 1.0
+
+
+def test_older_torch_moves_one_version_at_a_time(monkeypatch):
+    newer = torch.autograd.graph.increment_version
+
+    def older(tensor):
+        assert isinstance(tensor, torch.Tensor)
+        newer(tensor)
+
+    monkeypatch.setattr(torch.autograd.graph, "increment_version", older)
+    net = model()
+    optimizer = ot.AdamW(net.parameters())
+    steps(net, optimizer, 0, 1)
+    before = [p._version for p in net.parameters()]
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert all(p._version > v for p, v in zip(net.parameters(), before))

@@ -20,6 +20,12 @@ def require_usable(name, parameter):
         raise Unsupported(f"{who} is sparse, or was made in inference mode")
 
 
+def note_written(parameters):
+    """Autograd's version of each moves. One by one: older torch takes no list."""
+    for parameter in parameters:
+        torch.autograd.graph.increment_version(parameter)
+
+
 def is_dense(tensor):
     """Whether its elements fill a range of memory without gaps, in whatever order."""
     return torch.ops.aten.is_non_overlapping_and_dense(tensor)
@@ -49,7 +55,7 @@ class Binding:
         if not is_dense(parameter):
             self.shadow = torch.empty_strided(self.shape, self.strides, dtype=self.dtype)
             self.shadow.copy_(parameter.detach())
-        self.index = None
+        self.index = self.group = None
         self.note()
 
     def note(self):
@@ -63,6 +69,7 @@ class Binding:
 
     def add_to(self, native, group):
         memory = self.memory()
+        self.group = group
         self.index = native.add_parameter(self.name, _load.choice("DType", KINDS[self.dtype], "dtype"),
                                           memory.numel(), memory.data_ptr(), group, 0)
 

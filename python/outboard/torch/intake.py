@@ -1,5 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients taken while backward still runs; what is written over afterwards is taken again."""
+import contextlib
+import weakref
+
+import torch
+
+from ..errors import Error, InvalidConfig
+
+
+def require_one_rank():
+    """Collectives change gradients behind autograd's back, after they were taken."""
+    there = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if there and torch.distributed.get_world_size() > 1:
+        raise InvalidConfig(
+            f"intake='backward' with the {torch.distributed.get_world_size()} ranks of "
+            "torch.distributed: what they reduce would be taken before it is reduced; make the "
+            "optimizer with intake='step'")
 
 
 class EarlyGradients:
@@ -7,7 +23,9 @@ class EarlyGradients:
 
     `.grad` stays. A gradient that changes after that (another micro-batch, clipping, zeroing, a
     hook that fires again in re-entrant checkpointing) makes step() drop what was given and take all
-    gradients as they are then: slower, never wrong. `dropped` counts how often.
+    gradients as they are then: slower, and right. `dropped` counts how often. A change that autograd
+    does not count, through `.data` or by a collective, is not seen: require_one_rank() is asked
+    before every step, and `.data` of a gradient is the trainer's to leave alone.
     """
 
     def __init__(self, optimizer, accumulation):
@@ -19,8 +37,16 @@ class EarlyGradients:
         self.dropped = 0
 
     def watch(self, bindings):
+        # A weight's hooks are out of sight of the collector of cycles: they must not hold this.
+        own = weakref.WeakMethod(self._take)
+
+        def taker(parameter):
+            take = own()
+            if take is not None:
+                take(parameter)
+
         for binding in bindings:
-            hook = binding.parameter.register_post_accumulate_grad_hook(self._take)
+            hook = binding.parameter.register_post_accumulate_grad_hook(taker)
             self._handles[binding.parameter] = hook
 
     def _take(self, parameter):
@@ -34,15 +60,26 @@ class EarlyGradients:
 
     def _give(self, binding, grad):
         taken = binding.gradient(grad)
-        self._optimizer._engine().gradients_ready([binding.index], [taken.data_ptr()])
+        try:
+            self._optimizer._engine().gradients_ready([binding.index], [taken.data_ptr()])
+        except BaseException:
+            self.forget()
+            raise
         self._given[binding.parameter] = (grad, grad._version, taken)
 
     def drop(self):
         """Nothing has been given from here on."""
         if self._given:
-            self._optimizer._engine().discard()
-            self._given.clear()
+            try:
+                self._optimizer._engine().discard()
+            finally:
+                self._given.clear()
             self.dropped += 1
+
+    def forget(self):
+        """drop(), after a failure that is thrown in any case."""
+        with contextlib.suppress(Error):
+            self.drop()
 
     def left(self, pairs, *, keep):
         """Those of (parameter, gradient) that step() still has to give."""

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base of all optimizers here: torch.optim.Optimizer on top, an engine below."""
 import atexit
+import contextlib
+import os
+import sys
 import weakref
 
 import torch
 from torch.optim import Optimizer
 
 from .. import _load, _settings
-from ..errors import InvalidArgument, InvalidConfig, ProtocolError
+from ..errors import Error, InvalidArgument, InvalidConfig, ProtocolError
 from . import state
-from .binding import Binding, require_usable
-from .intake import EarlyGradients
+from .binding import Binding, note_written, require_usable
+from .intake import EarlyGradients, require_one_rank
 
 _open = weakref.WeakSet()
 
@@ -18,7 +21,8 @@ _open = weakref.WeakSet()
 @atexit.register
 def _close_all():
     for optimizer in list(_open):
-        optimizer.close()
+        if optimizer._process == os.getpid():
+            optimizer.close()
 
 
 def _number(value):
@@ -54,12 +58,14 @@ class OutboardOptimizer(Optimizer):
         self._scaler = loss_scaler
         self._max_grad_norm = settings.get("max_grad_norm", 0.0)
         self._names = list(names) if names is not None else None
-        self._native = None
+        self._process, self._native = os.getpid(), None
         self._bindings = {}  # parameter -> Binding
-        self._rules = []  # of each group, as the engine has it
+        self._rules = {}  # by the engine's number of a group: as the engine has it
         self._waits = None
         if intake not in ("step", "backward"):
             raise InvalidConfig(f"intake is {intake!r}; there are 'step' and 'backward'")
+        if intake == "backward":
+            require_one_rank()
         self._early = None if intake == "step" else EarlyGradients(
             self, settings.get("accumulation", 1))
         self.last_result = None
@@ -68,10 +74,10 @@ class OutboardOptimizer(Optimizer):
         super().__init__(params, defaults)
         self._make_engine()
 
-    def _make_engine(self):
+    def _make_engine(self, scaling=None):
         settings = dict(self._settings)
         if self._scaler is not None:
-            settings["loss_scaling"] = self._scaler.settings
+            settings["loss_scaling"] = scaling or self._scaler.settings
         self._native = _settings.make_engine(settings)
         if self._scaler is not None:
             self._scaler.attach(self)
@@ -100,7 +106,7 @@ class OutboardOptimizer(Optimizer):
 
     def add_param_group(self, param_group):
         """As torch's; a name is in every error about a parameter."""
-        before = len(self.param_groups)
+        before, names = len(self.param_groups), dict(getattr(self, "_name_of", {}))
         self._refuse_non_leaves(param_group)
         super().add_param_group(param_group)
         try:
@@ -112,6 +118,7 @@ class OutboardOptimizer(Optimizer):
             del group["outboard_names"]
         except BaseException:
             del self.param_groups[before:]
+            self._name_of = names
             raise
 
     def _refuse_non_leaves(self, param_group):
@@ -132,6 +139,8 @@ class OutboardOptimizer(Optimizer):
         names = group.get("param_names")
         if names is None:
             at = len(self.param_groups) - 1
+            while any(one.startswith(f"group{at}.") for one in known.values()):
+                at += 1  # groups were removed before this one came
             taken, count = self._names, len(known)
             names = [taken[count + i] if taken and count + i < len(taken) else f"group{at}.{i}"
                      for i in range(len(group["params"]))]
@@ -151,10 +160,12 @@ class OutboardOptimizer(Optimizer):
         native = self._engine()
         self._sync_groups()
         added = []
-        for number, group in enumerate(self.param_groups):
+        for group, number in self._numbered():
             for parameter in group["params"]:
                 if parameter in self._bindings or not wanted(parameter):
                     continue
+                if number is None:
+                    number = self._add_group(group)
                 binding = Binding(self._name_of[parameter], parameter, self._rounding.name)
                 binding.add_to(native, number)
                 self._require_own_memory(binding, added)
@@ -177,14 +188,40 @@ class OutboardOptimizer(Optimizer):
     def _sync_groups(self):
         """Hyper-parameters as they are now, where they are others than the engine has."""
         native = self._engine()
-        for number, group in enumerate(self.param_groups):
+        for group, number in self._numbered():
             values = self._rule_of(group)
-            if number == len(self._rules):
-                native.add_group(self.kind, values, self._rounding, self._seed, None)
-                self._rules.append(values)
-            elif values != self._rules[number]:
+            if number is not None and values != self._rules.get(number):
                 native.set_group(number, self.kind, values)
                 self._rules[number] = values
+
+    def _add_group(self, group):
+        values = self._rule_of(group)
+        number = self._engine().add_group(self.kind, values, self._rounding, self._seed, None)
+        self._rules[number] = values
+        return number
+
+    def _numbered(self):
+        """(group, its number in the engine, None before it has one) of all. Parameters that were
+        taken together stay so, wherever in param_groups their group is."""
+        numbered, first = [], {}  # of a number: its first parameter, and where that is
+        for at, group in enumerate(self.param_groups):
+            number = None
+            for parameter in group["params"]:
+                binding = self._bindings.get(parameter)
+                if binding is None:
+                    continue
+                known, place = first.setdefault(binding.group, (binding.name, at))
+                if place != at:
+                    self._refuse_regrouping(binding.name, f"{known!r}, of its old group, is not there")
+                if number not in (None, binding.group):
+                    self._refuse_regrouping(binding.name, f"{first[number][0]!r} is of another group")
+                number = binding.group
+            numbered.append((group, number))
+        return numbered
+
+    def _refuse_regrouping(self, name, why):
+        raise ProtocolError(f"parameter {name!r} is not in the group that this optimizer took it with: "
+                            f"{why}; put it back, or make another optimizer")
 
     # --- each step --------------------------------------------------------------------------------
 
@@ -203,6 +240,7 @@ class OutboardOptimizer(Optimizer):
 
     def _step(self):
         native = self._engine()
+        self._require_early_right()
         pairs = [(p, p.grad) for group in self.param_groups for p in group["params"]
                  if p.grad is not None]
         divisor, overflow = self._grad_scaler()
@@ -210,8 +248,8 @@ class OutboardOptimizer(Optimizer):
         self.last_step_skipped = overflow
         if overflow:
             self.steps_skipped += 1
-            return
-        if not pairs:
+        if overflow or not pairs:
+            native.set_max_grad_norm(self._max_grad_norm)  # clip_grad_norm_() was for this step
             return
         left = self._not_given_yet(pairs, divisor)
         self._bind(lambda p: p.requires_grad or p.grad is not None)
@@ -228,9 +266,24 @@ class OutboardOptimizer(Optimizer):
         if divisor != self._divisor:
             native.set_gradient_divisor(divisor)
             self._divisor = divisor
-        native.gradients_ready(ids, addresses)
-        self._conclude(native.step(), [parameter for parameter, _ in pairs])
+        try:
+            native.gradients_ready(ids, addresses)
+            result = native.step()
+        except BaseException:
+            if self._early is not None:
+                self._early.forget()
+            raise
+        self._conclude(result, [parameter for parameter, _ in pairs])
         del kept
+
+    def _require_early_right(self):
+        if self._early is None:
+            return
+        try:
+            require_one_rank()
+        except InvalidConfig:
+            self._early.forget()
+            raise
 
     def _not_given_yet(self, pairs, divisor):
         if self._early is None:
@@ -255,7 +308,7 @@ class OutboardOptimizer(Optimizer):
         else:
             for binding in bindings:
                 binding.refreshed()
-        torch.autograd.graph.increment_version(parameters)
+        note_written(parameters)
         for binding in bindings:
             binding.note()
             held = self.state[binding.parameter]
@@ -301,6 +354,32 @@ class OutboardOptimizer(Optimizer):
             return self._scaler.settings.initial_scale
         return self._engine().loss_scale()
 
+    @torch.no_grad()
+    def _restart(self, scaling):
+        """Another engine with this LossScaling, and the state of the one before."""
+        self.synchronize()
+        old, bindings = self._engine(), self._bindings
+        for binding in bindings.values():
+            if binding.moved():
+                binding.settle(old)
+        held = {p: (old.step_count(b.index), [(s, b.read(old, s)) for s in old.state_streams(b.index)])
+                for p, b in bindings.items()}
+        self._make_engine(scaling)  # where it refuses, the old one stays
+        old.close()
+        if self._early is not None:
+            self._early.remove()
+        self._bindings, self._rules = {}, {}
+        if not held:
+            return
+        self._bind(lambda p: p in held)
+        for parameter, binding in self._bindings.items():
+            step, streams = held[parameter]
+            self._native.write_state(binding.index, step, [(s, t.data_ptr()) for s, t in streams])
+            binding.refreshed()
+        note_written(self._bindings)
+        for binding in self._bindings.values():
+            binding.note()
+
     # --- between steps ----------------------------------------------------------------------------
 
     @torch.no_grad()
@@ -338,12 +417,13 @@ class OutboardOptimizer(Optimizer):
 
     @torch.no_grad()
     def load(self, folder, *, strict=True):
-        """Loads the newest native checkpoint in `folder`; weights, groups and state are as saved."""
+        """Loads the newest native checkpoint in `folder`: weights, state, and hyper-parameters, which
+        param_groups have from then on."""
         self._bind(lambda p: p.requires_grad)
         self.synchronize()
         native = self._engine()
         report = native.load(str(folder), strict, False)
-        state.loaded(self, native)
+        state.loaded(self, native, report["folder"])
         return report
 
     def ledger(self):
@@ -358,12 +438,20 @@ class OutboardOptimizer(Optimizer):
     def close(self):
         """Waits for all work and gives the state's memory back. Weights stay as they are."""
         if self._native is not None and not self._native.closed:
-            if self._waits is not None:
-                self._waits.remove()
-            if self._early is not None:
-                self._early.remove()
-            self._native.close()
+            try:
+                if self._early is not None:
+                    self._early.remove()
+                if self._waits is not None:
+                    self._waits.remove()
+            finally:
+                self._native.close()
         self._bindings = {}
+
+    def __del__(self):
+        # Model, hooks and this may go as a cycle: the engine is to end before the weights do.
+        if getattr(self, "_process", None) == os.getpid() and not sys.is_finalizing():
+            with contextlib.suppress(Error):
+                self.close()
 
     # --- state dicts ------------------------------------------------------------------------------
 

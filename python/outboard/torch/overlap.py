@@ -74,11 +74,13 @@ class Waits:
         self._pending = {binding.parameter: binding for binding in bindings}
 
     def remove(self):
-        self.wait_for_all()
-        for handle in self._handles:
-            handle.remove()
-        self._model.__dict__.pop("__deepcopy__", None)
-        self._handles = []
+        try:
+            self.wait_for_all()
+        finally:
+            for handle in self._handles:
+                handle.remove()
+            self._model.__dict__.pop("__deepcopy__", None)
+            self._handles = []
 
 
 def overlap(model, optimizer, *, together=()):
@@ -113,6 +115,6 @@ def overlap(model, optimizer, *, together=()):
     optimizer._engine().close()
     optimizer._settings["schedule"] = "exact"
     optimizer._make_engine()
-    optimizer._rules = []
+    optimizer._rules = {}
     optimizer._waits = Waits(model, optimizer, tuple(together))
     return optimizer

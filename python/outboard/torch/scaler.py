@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loss scaling by the engine: overflow is found, and gradients are unscaled, in the step itself."""
+import dataclasses
+
 from .. import rules
-from ..errors import InvalidConfig, ProtocolError
+from ..errors import BadCheckpoint, InvalidConfig, ProtocolError
 
 
 class LossScaler:
@@ -32,6 +34,8 @@ class LossScaler:
     def __copy__(self):
         twin = object.__new__(type(self))
         twin.settings, twin._optimizer = self.settings, None
+        if self._optimizer is not None:
+            twin.settings = dataclasses.replace(self.settings, initial_scale=self.get_scale())
         return twin
 
     def _own(self):
@@ -68,3 +72,24 @@ class LossScaler:
 
     def state_dict(self):
         return {"scale": self.get_scale()}
+
+    def load_state_dict(self, state_dict):
+        """Goes on with the scale of a state_dict(); clean steps are counted anew from here.
+
+        Once the optimizer has state (after load_state_dict() or a step) a copy of that is made for
+        the moment. A scaler with enabled=False takes nothing, as torch's.
+        """
+        if not self.is_enabled():
+            return
+        others = sorted(set(state_dict) - {"scale"})
+        if others:
+            raise BadCheckpoint(f"load_state_dict() of a LossScaler: {', '.join(map(repr, others))} "
+                                "cannot be taken: how the scale moves is what the LossScaler was made "
+                                "with, and clean steps are counted anew. Give {'scale': ...} alone")
+        if "scale" not in state_dict:
+            raise BadCheckpoint("load_state_dict() of a LossScaler: there is no 'scale'")
+        scale = float(state_dict["scale"])
+        settings = dataclasses.replace(self.settings, initial_scale=scale)
+        if self._optimizer is not None and scale != self.get_scale():
+            self._optimizer._restart(settings)
+        self.settings = settings

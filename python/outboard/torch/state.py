@@ -3,11 +3,14 @@
 import collections
 import contextlib
 import copy
+import json
+import pathlib
 import warnings
 
 import torch
 
 from ..errors import BadCheckpoint
+from .binding import note_written
 
 MASTER = "master_param"
 # Names in torch's layout by the engine's streams; both have the others alike.
@@ -39,9 +42,11 @@ def in_torch_layout(optimizer):
     own = optimizer.state
     optimizer.state = collections.defaultdict(dict)
     try:
-        for binding in optimizer._bindings.values():
-            if native.step_count(binding.index) > 0:
-                optimizer.state[binding.parameter] = _entry(binding, native)
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                binding = optimizer._bindings.get(parameter)
+                if binding is not None and native.step_count(binding.index) > 0:
+                    optimizer.state[parameter] = _entry(binding, native)
         yield
     finally:
         optimizer.state = own
@@ -122,9 +127,7 @@ def _apply(optimizer):
         binding.refreshed()
         if step > 0:
             optimizer.state[binding.parameter] = {"step": step}
-    written = [binding.parameter for binding, _, _ in plans]
-    if written:
-        torch.autograd.graph.increment_version(written)
+    note_written(binding.parameter for binding, _, _ in plans)
     for binding, _, _ in plans:
         binding.note()
 
@@ -159,15 +162,42 @@ def kept_as_it_is(optimizer, state_dict):
         hook(optimizer)
 
 
-def loaded(optimizer, native):
-    """After a native load(): what torch sees is what the engine has."""
-    written = []
+def _saved_groups(folder):
+    """Hyper-parameters in a native checkpoint, by the names of parameters: docs/checkpoint_format.md"""
+    manifest = json.loads((pathlib.Path(folder) / "manifest.json").read_text("utf-8"))
+    if manifest.get("imported"):
+        return {}
+    return {name: manifest["groups"][one["group"]] for one in manifest["parameters"]
+            for name in one["names"]}
+
+
+def _put(old, new):
+    """A value in place of another; a tensor stays the one that a scheduler may hold."""
+    return old.fill_(new) if isinstance(old, torch.Tensor) else new
+
+
+def _put_values(group, saved):
+    for key in group.keys() - {"params", "betas"}:
+        name = {"initial_accumulator_value": "initial_accumulator"}.get(key, key)
+        if name in saved:
+            group[key] = _put(group[key], saved[name])
+    if "betas" in group and "beta1" in saved:
+        group["betas"] = tuple(map(_put, group["betas"], (saved["beta1"], saved["beta2"])))
+
+
+def loaded(optimizer, native, folder):
+    """After a native load(): what torch sees is what the engine has, hyper-parameters too."""
+    saved = _saved_groups(folder)
+    for group in optimizer.param_groups:
+        names = (optimizer._bindings[p].name for p in group["params"] if p in optimizer._bindings)
+        values = next((saved[name] for name in names if name in saved), {})
+        if values.get("rule") == optimizer.kind:
+            _put_values(group, values)
+    optimizer._rules = {}  # what param_groups say is set again in any case
     for parameter, binding in optimizer._bindings.items():
         binding.refreshed()
-        written.append(parameter)
         optimizer.state[parameter] = {"step": native.step_count(binding.index)}
-    if written:
-        torch.autograd.graph.increment_version(written)
+    note_written(optimizer._bindings)
     for binding in optimizer._bindings.values():
         binding.note()
 
@@ -180,13 +210,16 @@ def deep_copy(optimizer, memo):
     memo[id(optimizer)] = twin
     names = [optimizer._name_of[p] for group in optimizer.param_groups for p in group["params"]]
     scaler = copy.copy(optimizer._scaler)
+    settings = dict(optimizer._settings)
+    if settings["schedule"] == "exact":  # nobody waits for the twin's weights
+        settings["schedule"] = "blocking"
     from .optimizer import OutboardOptimizer
 
     OutboardOptimizer.__init__(twin, groups, copy.deepcopy(optimizer.defaults, memo),
                                loss_scaler=scaler, names=names, rounding=optimizer._rounding.name,
                                seed=optimizer._seed,
                                intake="step" if optimizer._early is None else "backward",
-                               **optimizer._settings)
+                               **settings)
     twin.load_state_dict(optimizer.state_dict())
     twin.steps_applied, twin.steps_skipped = optimizer.steps_applied, optimizer.steps_skipped
     return twin
