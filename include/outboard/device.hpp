@@ -33,6 +33,7 @@ class OUTBOARD_API Device {
   /// the gradient, wait() and wait_gradient_taken() return when it may read the weight or write the
   /// gradient. (sim::Gpu on this device makes other streams.) Memory that is handed over must stay
   /// mapped as long as the engine may use it.
+  /// @throws Error{out_of_memory} if the host has no address space for its own tables.
   [[nodiscard]] static Device host();
 
   /// The GPU of NVIDIA's that the driver numbers `ordinal` among those this process may see,
