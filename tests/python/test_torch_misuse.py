@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Broken training loops, one for each mistake: each is named, and nothing changes or crashes."""
 import copy
+import gc
 
 import pytest
 import torch
@@ -201,3 +202,16 @@ def test_a_second_engine_in_a_copy_of_the_optimizer_alone():
     alone.step()
     for a, b in zip(model.parameters(), before.parameters()):
         assert torch.equal(a, b)
+
+
+def test_a_wrapper_that_goes_does_not_close_the_optimizer():
+    """As Lightning's: a subclass made on the fly, over the same __dict__."""
+    model = torch.nn.Linear(4, 4)
+    optimizer = ot.AdamW(model.parameters())
+    wrapper = object.__new__(type("Wrapped", (type(optimizer),), {}))
+    wrapper.__dict__ = dict(optimizer.__dict__)
+    del wrapper
+    gc.collect()
+    model(torch.ones(1, 4)).sum().backward()
+    optimizer.step()
+    assert optimizer.steps_applied == 1

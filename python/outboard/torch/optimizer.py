@@ -59,6 +59,7 @@ class OutboardOptimizer(Optimizer):
         self._max_grad_norm = settings.get("max_grad_norm", 0.0)
         self._names = list(names) if names is not None else None
         self._process, self._native = os.getpid(), None
+        self._owner = id(self)  # not that of a wrapper which takes over __dict__ and class
         self._bindings = {}  # parameter -> Binding
         self._rules = {}  # by the engine's number of a group: as the engine has it
         self._waits = None
@@ -449,7 +450,9 @@ class OutboardOptimizer(Optimizer):
 
     def __del__(self):
         # Model, hooks and this may go as a cycle: the engine is to end before the weights do.
-        if getattr(self, "_process", None) == os.getpid() and not sys.is_finalizing():
+        if getattr(self, "_owner", None) != id(self) or sys.is_finalizing():
+            return
+        if self._process == os.getpid():
             with contextlib.suppress(Error):
                 self.close()
 
