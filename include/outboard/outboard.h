@@ -33,11 +33,15 @@
 #define OUTBOARD_C_API
 #endif
 
+/* In C any int can be an enumerator's; in C++ only where it is said. */
 #ifdef __cplusplus
+#define OUTBOARD_ENUM(name) enum name : int
 extern "C" {
+#else
+#define OUTBOARD_ENUM(name) enum name
 #endif
 
-typedef enum outboard_status {
+typedef OUTBOARD_ENUM(outboard_status) {
   OUTBOARD_OK = 0,
   OUTBOARD_INVALID_ARGUMENT = 1, /**< a value that can never be right */
   OUTBOARD_INVALID_CONFIG = 2,   /**< settings that contradict each other or the machine */
@@ -55,13 +59,13 @@ typedef enum outboard_status {
   OUTBOARD_INTERNAL = 14 /**< an exception of no known type */
 } outboard_status;
 
-typedef enum outboard_dtype {
+typedef OUTBOARD_ENUM(outboard_dtype) {
   OUTBOARD_F16 = 0,
   OUTBOARD_BF16 = 1,
   OUTBOARD_F32 = 2
 } outboard_dtype;
 
-typedef enum outboard_rule {
+typedef OUTBOARD_ENUM(outboard_rule) {
   OUTBOARD_ADAMW = 0,
   OUTBOARD_ADAM = 1,
   OUTBOARD_SGD = 2,
@@ -70,24 +74,24 @@ typedef enum outboard_rule {
   OUTBOARD_LAMB = 5
 } outboard_rule;
 
-typedef enum outboard_rounding {
+typedef OUTBOARD_ENUM(outboard_rounding) {
   OUTBOARD_ROUND_NEAREST = 0,
   OUTBOARD_ROUND_STOCHASTIC = 1
 } outboard_rounding;
 
-typedef enum outboard_schedule {
+typedef OUTBOARD_ENUM(outboard_schedule) {
   OUTBOARD_SCHEDULE_EXACT = 0,
   OUTBOARD_SCHEDULE_BLOCKING = 1,
   OUTBOARD_SCHEDULE_OPEN = 2,
   OUTBOARD_SCHEDULE_SERIAL = 3
 } outboard_schedule;
 
-typedef enum outboard_accumulate {
+typedef OUTBOARD_ENUM(outboard_accumulate) {
   OUTBOARD_ACCUMULATE_TRAINER = 0,
   OUTBOARD_ACCUMULATE_HOST = 1
 } outboard_accumulate;
 
-typedef enum outboard_placement {
+typedef OUTBOARD_ENUM(outboard_placement) {
   OUTBOARD_PLACEMENT_HOST = 0,
   OUTBOARD_PLACEMENT_DEVICE_RESIDENT = 1,
   OUTBOARD_PLACEMENT_FRACTION = 2,
@@ -95,13 +99,13 @@ typedef enum outboard_placement {
   OUTBOARD_PLACEMENT_DEVICE_STREAMED = 4
 } outboard_placement;
 
-typedef enum outboard_log_level {
+typedef OUTBOARD_ENUM(outboard_log_level) {
   OUTBOARD_LOG_INFO = 0,
   OUTBOARD_LOG_WARNING = 1,
   OUTBOARD_LOG_ERROR = 2
 } outboard_log_level;
 
-typedef enum outboard_outcome {
+typedef OUTBOARD_ENUM(outboard_outcome) {
   OUTBOARD_APPLIED = 0,
   OUTBOARD_SKIPPED = 1, /**< overflow: nothing has changed */
   OUTBOARD_EMPTY = 2,   /**< no parameter had a gradient */
